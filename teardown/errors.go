@@ -78,6 +78,7 @@ const (
 	CodeWorktreeDeleting Code = "worktree_deleting"
 	CodeWorktreeRemoved  Code = "worktree_removed"
 	CodeWorktreeMissing  Code = "worktree_missing"
+	CodeInvalidConfig    Code = "invalid_config"
 	CodeInternal         Code = "internal"
 )
 

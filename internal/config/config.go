@@ -55,6 +55,9 @@ type Config struct {
 	LogLevel         slog.Level
 	LogFormat        string
 	MetricsAddress   string // "" = off
+	// UIURL is the address of Temporal's web UI without a slash at the end; "" if
+	// none was given.
+	UIURL string
 }
 
 // Locks is the directory of this host's lock files.

@@ -66,7 +66,8 @@ func TestEverythingSet(t *testing.T) {
 		"UNWIND_IGNORED_FILES", "discard", "UNWIND_RETRY_INITIAL", "20ms", "UNWIND_RETRY_MAX", "100ms", "UNWIND_RETRY_ATTEMPTS", "3",
 		"UNWIND_STEP_TIMEOUT", "20s", "UNWIND_HEARTBEAT_TIMEOUT", "2s", "UNWIND_HOST_TIMEOUT", "5s", "UNWIND_PARALLEL", "1",
 		"UNWIND_LOCK_WAIT", "0", "UNWIND_STOP_TIMEOUT", "1s", "UNWIND_RECONCILE_INTERVAL", "200ms", "UNWIND_SEARCH_ATTRIBUTES", "off",
-		"UNWIND_LOG_LEVEL", "debug", "UNWIND_LOG_FORMAT", "json", "UNWIND_METRICS_ADDRESS", "127.0.0.1:0")
+		"UNWIND_LOG_LEVEL", "debug", "UNWIND_LOG_FORMAT", "json", "UNWIND_METRICS_ADDRESS", "127.0.0.1:0",
+		"UNWIND_UI_URL", "https://temporal.example/ui/")
 	c, err := config.Load(getenv)
 	require.NoError(t, err)
 	hostname, _ := os.Hostname()
@@ -77,6 +78,7 @@ func TestEverythingSet(t *testing.T) {
 			StepTimeoutMS: 20_000, HeartbeatMS: 2000, HostTimeoutMS: 5000, Parallel: 1},
 		StopTimeout: time.Second, ReconcileInterval: 200 * time.Millisecond,
 		LogLevel: slog.LevelDebug, LogFormat: "json", MetricsAddress: "127.0.0.1:0",
+		UIURL: "https://temporal.example/ui",
 	}, c)
 	require.NoFileExists(t, filepath.Join(state, "host-id"))
 }
@@ -155,6 +157,7 @@ func TestBadValues(t *testing.T) {
 		{"UNWIND_LOG_FORMAT", "xml", "text or json"},
 		{"UNWIND_METRICS_ADDRESS", "9464", "host:port"},
 		{"UNWIND_METRICS_ADDRESS", "localhost:http", "host:port"},
+		{"UNWIND_UI_URL", "localhost:8233", "http://"},
 	} {
 		t.Run(bad.variable+"="+bad.value, func(t *testing.T) {
 			t.Parallel()

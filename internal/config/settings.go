@@ -131,6 +131,9 @@ func init() {
 		{Variable: "UNWIND_METRICS_ADDRESS", Flag: "metrics-address", Default: "off",
 			Help:  "host:port on which a worker serves Prometheus metrics",
 			parse: parseMetricsAddress},
+		{Variable: "UNWIND_UI_URL", Flag: "ui-url", Default: "`http://localhost:8233` if Temporal is on this machine", derived: true,
+			Help:  "address of Temporal's web UI, for the links that are printed",
+			parse: parseUIURL},
 	}
 }
 
@@ -243,4 +246,11 @@ func parseMetricsAddress(c *Config, value string) (string, bool) {
 	}
 	c.MetricsAddress = value
 	return "", true
+}
+
+func parseUIURL(c *Config, value string) (string, bool) {
+	u, err := url.Parse(value)
+	c.UIURL = strings.TrimRight(value, "/")
+	return "use an address such as http://localhost:8233",
+		err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.Fragment == ""
 }

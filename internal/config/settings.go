@@ -131,7 +131,7 @@ func init() {
 		{Variable: "UNWIND_METRICS_ADDRESS", Flag: "metrics-address", Default: "off",
 			Help:  "host:port on which a worker serves Prometheus metrics",
 			parse: parseMetricsAddress},
-		{Variable: "UNWIND_UI_URL", Flag: "ui-url", Default: "`http://localhost:8233` if Temporal is on this machine", derived: true,
+		{Variable: "UNWIND_UI_URL", Flag: "ui-url", Default: "if Temporal is on this machine, where its dev server has it (port + 1000)", derived: true,
 			Help:  "address of Temporal's web UI, for the links that are printed",
 			parse: parseUIURL},
 	}

@@ -47,6 +47,7 @@ type Config struct {
 	IgnoredFiles string
 
 	Policy            teardown.Policy
+	Concurrency       int           // steps on this host at the same time
 	LockWait          time.Duration // how long a step waits for a lock
 	StopTimeout       time.Duration // how long a stopping worker lets steps finish
 	ReconcileInterval time.Duration
@@ -58,6 +59,12 @@ type Config struct {
 	// UIURL is the address of Temporal's web UI without a slash at the end; "" if
 	// none was given.
 	UIURL string
+}
+
+// Database names the database, without a password.
+func (c Config) Database() string {
+	shown, _ := redacted(c.DatabaseURL)
+	return shown
 }
 
 // Locks is the directory of this host's lock files.
@@ -109,7 +116,10 @@ func (l *loading) parse() {
 func (l *loading) reject(variable, value, allowed string) {
 	shown := fmt.Sprintf("%q", value)
 	if variable == databaseURL {
-		shown = redacted(value)
+		shown = "not a URL"
+		if without, ok := redacted(value); ok {
+			shown = fmt.Sprintf("%q", without)
+		}
 	}
 	l.problems = append(l.problems, fmt.Sprintf("%s (--%s) is %s: %s", variable, flagOf(variable), shown, allowed))
 }

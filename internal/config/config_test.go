@@ -43,7 +43,7 @@ func TestDefaults(t *testing.T) {
 		TaskQueue: "unwind", Roots: []string{home}, Home: home, IgnoredFiles: config.IgnoredKeepPrecious,
 		Policy: teardown.Policy{InitialIntervalMS: 1000, MaximumIntervalMS: 60_000, MaximumAttempts: 10,
 			StepTimeoutMS: 600_000, HeartbeatMS: 30_000, HostTimeoutMS: 900_000, Parallel: 4},
-		LockWait: 2 * time.Minute, StopTimeout: 30 * time.Second, ReconcileInterval: 30 * time.Second,
+		Concurrency: 8, LockWait: 2 * time.Minute, StopTimeout: 30 * time.Second, ReconcileInterval: 30 * time.Second,
 		SearchAttributes: true, LogLevel: slog.LevelInfo, LogFormat: "text",
 	}, c)
 	require.Equal(t, filepath.Join(state, "locks"), string(c.Locks()))
@@ -64,7 +64,7 @@ func TestEverythingSet(t *testing.T) {
 		"UNWIND_DATABASE_URL", "postgres://u:p@db/unwind?sslmode=disable", "UNWIND_STATE_DIR", state+"/", "UNWIND_HOST", "h1",
 		"UNWIND_TASK_QUEUE", "team.unwind", "UNWIND_ROOTS", link+"::"+root+"/later/still:"+root,
 		"UNWIND_IGNORED_FILES", "discard", "UNWIND_RETRY_INITIAL", "20ms", "UNWIND_RETRY_MAX", "100ms", "UNWIND_RETRY_ATTEMPTS", "3",
-		"UNWIND_STEP_TIMEOUT", "20s", "UNWIND_HEARTBEAT_TIMEOUT", "2s", "UNWIND_HOST_TIMEOUT", "5s", "UNWIND_PARALLEL", "1",
+		"UNWIND_STEP_TIMEOUT", "20s", "UNWIND_HEARTBEAT_TIMEOUT", "2s", "UNWIND_HOST_TIMEOUT", "5s", "UNWIND_PARALLEL", "1", "UNWIND_CONCURRENCY", "2",
 		"UNWIND_LOCK_WAIT", "0", "UNWIND_STOP_TIMEOUT", "1s", "UNWIND_RECONCILE_INTERVAL", "200ms", "UNWIND_SEARCH_ATTRIBUTES", "off",
 		"UNWIND_LOG_LEVEL", "debug", "UNWIND_LOG_FORMAT", "json", "UNWIND_METRICS_ADDRESS", "127.0.0.1:0",
 		"UNWIND_UI_URL", "https://temporal.example/ui/")
@@ -76,10 +76,11 @@ func TestEverythingSet(t *testing.T) {
 		TaskQueue: "team.unwind", Roots: []string{root, root + "/later/still"}, Home: c.Home, IgnoredFiles: config.IgnoredDiscard,
 		Policy: teardown.Policy{InitialIntervalMS: 20, MaximumIntervalMS: 100, MaximumAttempts: 3,
 			StepTimeoutMS: 20_000, HeartbeatMS: 2000, HostTimeoutMS: 5000, Parallel: 1},
-		StopTimeout: time.Second, ReconcileInterval: 200 * time.Millisecond,
+		Concurrency: 2, StopTimeout: time.Second, ReconcileInterval: 200 * time.Millisecond,
 		LogLevel: slog.LevelDebug, LogFormat: "json", MetricsAddress: "127.0.0.1:0",
 		UIURL: "https://temporal.example/ui",
 	}, c)
+	require.Equal(t, "postgres://u:xxxxx@db/unwind?…", c.Database())
 	require.NoFileExists(t, filepath.Join(state, "host-id"))
 }
 
@@ -149,6 +150,7 @@ func TestBadValues(t *testing.T) {
 		{"UNWIND_HEARTBEAT_TIMEOUT", "11m", "UNWIND_STEP_TIMEOUT"},
 		{"UNWIND_HOST_TIMEOUT", "soon", "duration such as"},
 		{"UNWIND_PARALLEL", "65", "from 1 to 64"},
+		{"UNWIND_CONCURRENCY", "0", "from 1 to 1000"},
 		{"UNWIND_LOCK_WAIT", "10m", "shorter than UNWIND_STEP_TIMEOUT"},
 		{"UNWIND_STOP_TIMEOUT", "-1s", "from 0s to 24h"},
 		{"UNWIND_RECONCILE_INTERVAL", "1ms", "from 100ms"},

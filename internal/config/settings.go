@@ -109,6 +109,9 @@ func init() {
 		{Variable: "UNWIND_PARALLEL", Flag: "parallel", Default: "4",
 			Help:  "worktrees of one session that are removed at the same time",
 			parse: number(1, 64, func(c *Config, n int) { c.Policy.Parallel = n })},
+		{Variable: "UNWIND_CONCURRENCY", Flag: "concurrency", Default: "8",
+			Help:  "steps that a worker carries out on its host at the same time",
+			parse: number(1, 1000, func(c *Config, n int) { c.Concurrency = n })},
 		{Variable: lockWait, Flag: "lock-wait", Default: "2m, at most half the time limit of a step", derived: true,
 			Help:  "how long a step waits for a lock before it answers busy and is retried",
 			parse: duration(0, day, func(c *Config, d time.Duration) { c.LockWait = d })},
@@ -203,20 +206,20 @@ func parseDatabaseURL(c *Config, value string) (string, bool) {
 	return allowed, false
 }
 
-// redacted shows a database URL without its password. What cannot be taken apart
+// redacted is a database URL without its password. What cannot be taken apart
 // cannot be told from a password, so it is not shown.
-func redacted(value string) string {
+func redacted(value string) (shown string, ok bool) {
 	if strings.HasPrefix(value, "sqlite:") {
-		return fmt.Sprintf("%q", value)
+		return value, true
 	}
 	u, err := url.Parse(value)
 	if err != nil || u.Opaque != "" {
-		return "not a URL"
+		return "", false
 	}
 	if u.RawQuery != "" {
 		u.RawQuery = "…" // a password can be in it, too
 	}
-	return fmt.Sprintf("%q", u.Redacted())
+	return u.Redacted(), true
 }
 
 func parseStateDir(c *Config, value string) (string, bool) {

@@ -209,3 +209,13 @@ type Policy struct {
 	HostTimeoutMS     int64 `json:"host_timeout_ms"`      // schedule-to-start on a host's queue
 	Parallel          int   `json:"parallel"`             // worktrees removed at the same time
 }
+
+// ParkedOutcome is the outcome of a finalization that does not wait although it
+// is parked for this reason.
+func ParkedOutcome(reason string) Outcome {
+	switch reason {
+	case ReasonPreserved, ReasonRefused:
+		return OutcomePreserved
+	}
+	return OutcomeFailed
+}

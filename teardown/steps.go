@@ -86,6 +86,15 @@ type RemoveWorktreeInput struct {
 	WorktreeID string `json:"worktree_id"`
 }
 
+// RemoveWorktreeResult is the result of RemoveWorktree. What was kept or refused
+// is a result, not an error.
+type RemoveWorktreeResult struct {
+	Worktree WorktreeResult `json:"worktree"`
+	// Reopened lists ancestors that were kept only for this worktree and are to
+	// be removed now; ReleaseLeases answers them as a plan.
+	Reopened []string `json:"reopened,omitempty"`
+}
+
 // ClearResourcesInput is the input of ClearAgentResources.
 type ClearResourcesInput struct {
 	Step        Step `json:"step"`

@@ -1,0 +1,90 @@
+package activities
+
+import (
+	"context"
+
+	"unwind/internal/fault"
+	"unwind/internal/runtime"
+	"unwind/internal/store"
+	"unwind/teardown"
+)
+
+// DestroyRuntime ends one runtime under the session's lock and answers when it
+// is confirmed gone; secrets go with the last one. A refusal is a result. What
+// could not be told, or is not gone yet, is a retryable error.
+func (h *Host) DestroyRuntime(ctx context.Context, in teardown.DestroyRuntimeInput) (teardown.DestroyRuntimeResult, error) {
+	work, a := begin(ctx, "Waiting for the session's lock")
+	defer a.stop()
+	result, err := h.destroyRuntime(work, a, in)
+	return result, h.note(work, a, in.Step, err, in.RuntimeID, "")
+}
+
+func (h *Host) destroyRuntime(ctx context.Context, a *attempt, in teardown.DestroyRuntimeInput) (teardown.DestroyRuntimeResult, error) {
+	var nothing teardown.DestroyRuntimeResult
+	held, err := h.Locks.Session(ctx, in.Step.SessionID, a.lockWait(h.LockWait))
+	if err != nil {
+		return nothing, err
+	}
+	defer held.Release()
+	// Read again under the lock: an attempt that waited may be out of date.
+	if current, err := h.Store.Current(ctx, in.Step); err != nil || !current {
+		return teardown.DestroyRuntimeResult{Runtime: teardown.RuntimeResult{Outcome: teardown.RuntimeSuperseded}}, err
+	}
+	registered, err := h.Store.Runtime(ctx, in.RuntimeID)
+	if err != nil {
+		return nothing, err
+	}
+	if registered.ReleasedAt != nil {
+		return teardown.DestroyRuntimeResult{Runtime: resultOf(registered)}, h.clearSecrets(ctx, a, in.Step)
+	}
+	outcome, err := h.destroy(ctx, a, registered, in.ConfirmedGoneBy)
+	if err != nil {
+		return nothing, err
+	}
+	fault.Point("runtime destroyed")
+	found := resultOf(registered)
+	found.Outcome, found.Code = outcome.Runtime.Outcome, outcome.Runtime.Code
+	found.Details = append(outcome.Runtime.Details, outcome.Occupants...)
+	found.Snapshot = outcome.Runtime.Snapshot
+	if !found.Outcome.Released() {
+		written, err := h.Store.RuntimeRefused(ctx, in.Step, registered.ID, found, outcome.Message)
+		if err != nil || !written {
+			found.Outcome = teardown.RuntimeSuperseded
+		}
+		return teardown.DestroyRuntimeResult{Runtime: found, Message: outcome.Message}, err
+	}
+	how := string(found.Outcome)
+	if in.ConfirmedGoneBy != "" {
+		how = "confirmed gone by " + in.ConfirmedGoneBy
+	}
+	written, err := h.Store.RuntimeReleased(ctx, in.Step, registered.ID, how, found.Snapshot, found)
+	if err != nil || !written {
+		found.Outcome = teardown.RuntimeSuperseded
+		return teardown.DestroyRuntimeResult{Runtime: found}, err
+	}
+	fault.Point("runtime recorded")
+	return teardown.DestroyRuntimeResult{Runtime: found}, h.clearSecrets(ctx, a, in.Step)
+}
+
+func (h *Host) destroy(ctx context.Context, a *attempt, registered store.Runtime, confirmedGoneBy string) (runtime.Outcome, error) {
+	handle := registered.Handle.V
+	kind, err := h.Runtimes.For(handle)
+	if err != nil {
+		refused := coded(err)
+		return runtime.Outcome{Message: refused.Message,
+			Runtime: teardown.RuntimeResult{Outcome: teardown.RuntimeRefused, Code: refused.Code}}, nil
+	}
+	return kind.Destroy(ctx, handle, runtime.Options{
+		Snapshot:        h.SnapshotDir,
+		ConfirmedGoneBy: confirmedGoneBy,
+		AllowOccupants:  true,
+		Progress:        a.doing,
+	})
+}
+
+func resultOf(registered store.Runtime) teardown.RuntimeResult {
+	return teardown.RuntimeResult{
+		ID: registered.ID, Kind: registered.Kind, Role: registered.Role, Outcome: registered.Outcome,
+		Code: registered.Code, Details: registered.Details.V, Snapshot: registered.SnapshotPath,
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !faultpoints
+
+package fault
+
+// Point does nothing in this build.
+func Point(string) {}

@@ -1,11 +1,15 @@
 // Package process ends plain processes: exactly the one that was recorded, and
 // the processes that it left behind.
+//
+// A process is known by its number together with its start time and the boot
+// that this is counted from.
 package process
 
 import (
 	"context"
 
 	"unwind/internal/runtime"
+	"unwind/internal/runtime/proctable"
 	"unwind/teardown"
 )
 
@@ -14,15 +18,23 @@ type Kind struct{}
 
 var _ runtime.Kind = Kind{}
 
-func (k Kind) Probe(ctx context.Context, rt teardown.Runtime) (runtime.State, error) {
-	panic("not yet")
+// Probe implements runtime.Kind.
+func (Kind) Probe(_ context.Context, rt teardown.Runtime) (runtime.State, error) {
+	return runtime.Probe(rt, func() error { return check(rt) }, func() (runtime.State, error) { return look(rt) })
 }
-func (k Kind) Snapshot(ctx context.Context, rt teardown.Runtime, dir string) (string, error) {
-	panic("not yet")
+
+// Snapshot implements runtime.Kind: a process shows nothing.
+func (Kind) Snapshot(_ context.Context, rt teardown.Runtime, _ string) (string, error) {
+	return "", check(rt)
 }
-func (k Kind) Destroy(ctx context.Context, rt teardown.Runtime, options runtime.Options) (runtime.Outcome, error) {
-	panic("not yet")
-}
-func (k Kind) Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, error) {
-	panic("not yet")
+
+// Destroy implements runtime.Kind.
+func (Kind) Destroy(ctx context.Context, rt teardown.Runtime, options runtime.Options) (runtime.Outcome, error) {
+	plan := runtime.Plan{
+		Runtime: rt,
+		Claim:   runtime.Evidence(rt.Identity, []proctable.Root{root(rt)}),
+		Check:   func() error { return check(rt) },
+		Look:    func(context.Context) (runtime.State, error) { return look(rt) },
+	}
+	return plan.Destroy(ctx, options)
 }

@@ -1,9 +1,13 @@
 // Package tmux ends tmux sessions: exactly the one that was recorded, on
 // exactly the server that was recorded, with the processes that it left behind.
+//
+// A session is known by its server's process (number and start time), its id on
+// that server and its tag; never by its name, which is for people.
 package tmux
 
 import (
 	"context"
+	"time"
 
 	"unwind/internal/runtime"
 	"unwind/teardown"
@@ -15,17 +19,38 @@ type Kind struct {
 	Binary string
 }
 
-var _ runtime.Kind = Kind{}
+var (
+	_ runtime.Kind  = Kind{}
+	_ runtime.Batch = Kind{}
+)
 
-func (k Kind) Probe(ctx context.Context, rt teardown.Runtime) (runtime.State, error) {
-	panic("not yet")
-}
+// hangupPatience is what processes get after tmux's own SIGHUP, before they are
+// killed: an interactive shell ignores SIGTERM and saves its history on SIGHUP.
+const hangupPatience = 500 * time.Millisecond
+
+// Snapshot implements runtime.Kind: the scrollback of every pane.
 func (k Kind) Snapshot(ctx context.Context, rt teardown.Runtime, dir string) (string, error) {
-	panic("not yet")
+	if err := check(rt); err != nil {
+		return "", err
+	}
+	return k.target(rt).snapshot(ctx, dir)
 }
+
+// Destroy implements runtime.Kind.
 func (k Kind) Destroy(ctx context.Context, rt teardown.Runtime, options runtime.Options) (runtime.Outcome, error) {
-	panic("not yet")
-}
-func (k Kind) Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, error) {
-	panic("not yet")
+	t := k.target(rt)
+	t.mayRevive = true
+	plan := runtime.Plan{
+		Runtime:   rt,
+		Claim:     t.claim,
+		Check:     func() error { return check(rt) },
+		Look:      t.lookToEnd,
+		Snapshot:  t.snapshot,
+		End:       t.end,
+		Contested: t.contested,
+		Patience:  hangupPatience,
+	}
+	outcome, err := plan.Destroy(ctx, options)
+	outcome.Notes = append(outcome.Notes, t.notes...)
+	return outcome, err
 }

@@ -1,0 +1,283 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"unwind/internal/runtime/proctable"
+	"unwind/teardown"
+)
+
+// Plan is how a kind destroys one runtime. Carry it out with Destroy, which does
+// what is common to all kinds.
+type Plan struct {
+	Runtime teardown.Runtime
+	// Claim proves which processes are the runtime's. Look may add to it.
+	Claim *proctable.Claim
+	// Check refuses a record that is not an exact identity.
+	Check func() error
+	// Look reports whether the runtime itself is there, as Kind.Probe does.
+	Look func(ctx context.Context) (State, error)
+	// Snapshot is as Kind.Snapshot. It is called only when the runtime is there.
+	Snapshot func(ctx context.Context, dir string) (string, error)
+	// End ends the runtime itself and confirms that; nil if ending its processes
+	// is all there is to do.
+	End func(ctx context.Context, reaper *proctable.Reaper) error
+	// Contested returns living processes that may be the runtime's or somebody
+	// else's, once those are ended that are its for certain; nil if that cannot be.
+	Contested func(table proctable.Table) ([]proctable.Process, error)
+	// Patience is how long the processes left by End have before they are killed.
+	Patience time.Duration
+}
+
+// Destroy carries out a plan and promises what Kind.Destroy does.
+func (p Plan) Destroy(ctx context.Context, options Options) (Outcome, error) {
+	limit := options.Limit
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if options.Progress == nil {
+		options.Progress = func(string) {}
+	}
+	outcome := Outcome{Runtime: teardown.RuntimeResult{
+		Kind: p.Runtime.Kind, Role: p.Runtime.Role, Outcome: teardown.RuntimeAlreadyGone,
+	}}
+	d := &destruction{Plan: p, options: options, outcome: &outcome}
+	err := d.run(ctx)
+	var refusal *teardown.Error
+	if errors.As(err, &refusal) && !refusal.Retryable {
+		outcome.Runtime.Outcome = teardown.RuntimeRefused
+		outcome.Runtime.Code = refusal.Code
+		outcome.Runtime.Details = refusal.Details
+		outcome.Message = refusal.Message
+		return outcome, nil
+	}
+	return outcome, err
+}
+
+// destruction is one call of Destroy. Its steps return refusals as errors that
+// are not retryable.
+type destruction struct {
+	Plan
+	options Options
+	outcome *Outcome
+}
+
+func (d *destruction) run(ctx context.Context) error {
+	confirmed := d.options.ConfirmedGoneBy != "" || d.Runtime.Gone
+	if !confirmed {
+		if err := d.Check(); err != nil {
+			return err
+		}
+	}
+	earlier, err := EarlierBoot(d.Runtime.Identity)
+	if err != nil || earlier {
+		return err
+	}
+	state := Gone
+	if !confirmed {
+		d.options.Progress("looking for the runtime")
+		if state, err = d.Look(ctx); err != nil {
+			return err
+		}
+	}
+	if err := d.admit(); err != nil {
+		return err
+	}
+	reaper := &proctable.Reaper{Claim: d.Claim, Progress: d.options.Progress}
+	defer reaper.Close()
+	if state == Alive {
+		d.outcome.Runtime.Outcome = teardown.RuntimeReleased
+		d.picture(ctx)
+		if err := d.end(ctx, reaper); err != nil {
+			return err
+		}
+	}
+	return d.release(ctx, reaper)
+}
+
+// admit makes sure, before anything is touched, that the claim holds and that
+// carrying it out does not end the caller.
+func (d *destruction) admit() error {
+	table, err := proctable.Scan()
+	if err != nil {
+		return TableError(err)
+	}
+	if err := CallerInside(d.Claim, table); err != nil {
+		return err
+	}
+	_, err = d.Claim.Find(table)
+	return TableError(err)
+}
+
+func (d *destruction) picture(ctx context.Context) {
+	if d.options.Snapshot == "" || d.Plan.Snapshot == nil {
+		return
+	}
+	d.options.Progress("saving what the runtime shows")
+	path, err := d.Plan.Snapshot(ctx, d.options.Snapshot)
+	d.outcome.Runtime.Snapshot = path
+	if err != nil {
+		d.note("No snapshot: %v", err)
+	}
+}
+
+func (d *destruction) end(ctx context.Context, reaper *proctable.Reaper) error {
+	if d.End == nil {
+		return nil
+	}
+	d.options.Progress("ending the runtime")
+	return d.End(ctx, reaper)
+}
+
+// release ends what is left of the runtime's processes and looks who else
+// stands in its worktree.
+func (d *destruction) release(ctx context.Context, reaper *proctable.Reaper) error {
+	d.options.Progress("looking for processes that are left")
+	remains, err := reaper.End(ctx, d.Patience)
+	if err != nil {
+		return TableError(err)
+	}
+	if err := d.remaining(remains); err != nil {
+		return err
+	}
+	if reaper.Touched() {
+		d.outcome.Runtime.Outcome = teardown.RuntimeReleased
+	}
+	table, err := proctable.Scan()
+	if err != nil {
+		return TableError(err)
+	}
+	if err := d.contested(table); err != nil {
+		return err
+	}
+	return d.occupied(table)
+}
+
+func (d *destruction) remaining(remains proctable.Remains) error {
+	var lines, reasons []string
+	alive := false
+	for _, group := range []struct {
+		processes []proctable.Process
+		reason    string
+	}{
+		{remains.Denied, "may not be signalled by this user"},
+		{remains.Survivors, "did not end"},
+		{remains.Untold, "may belong to it but cannot be looked into"},
+	} {
+		if len(group.processes) == 0 {
+			continue
+		}
+		reasons = append(reasons, fmt.Sprintf("%d %s", len(group.processes), group.reason))
+		for _, p := range group.processes {
+			lines = append(lines, p.String())
+			alive = alive || d.isRoot(p.Ref)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	err := StillAlive(Listed(lines), "Processes of the runtime are left: %s. End them, then try again.",
+		strings.Join(reasons, ", "))
+	if !alive {
+		err.Code = teardown.CodeRuntimeSurvivors
+	}
+	return err
+}
+
+func (d *destruction) isRoot(ref proctable.Ref) bool {
+	for _, root := range d.Claim.Roots {
+		if root.Ref == ref {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *destruction) contested(table proctable.Table) error {
+	if d.Contested == nil {
+		return nil
+	}
+	processes, err := d.Contested(table)
+	if err != nil {
+		return TableError(err)
+	}
+	if len(processes) == 0 {
+		return nil
+	}
+	refusal := Contradiction("The runtime's env_tag is also that of other sessions, so it cannot be told whose these processes are; end those that are its own, then try again.")
+	refusal.Details = Listed(names(processes))
+	return refusal
+}
+
+func (d *destruction) occupied(table proctable.Table) error {
+	identity := d.Runtime.Identity
+	if identity == nil || identity.Worktree == "" || identity.Worktree == "/" {
+		return nil
+	}
+	occupants, err := proctable.Occupants(table, identity.Worktree)
+	if errors.Is(err, proctable.ErrUnsupported) {
+		d.note("Whether somebody stands in the worktree is not known: %v.", err)
+		return nil
+	}
+	if err != nil {
+		return TableError(err)
+	}
+	if len(occupants) == 0 {
+		return nil
+	}
+	d.outcome.Occupants = Listed(names(occupants))
+	if d.options.AllowOccupants {
+		return nil
+	}
+	return &teardown.Error{Code: teardown.CodeRuntimeOccupied, Details: d.outcome.Occupants,
+		Message: fmt.Sprintf("Processes that are not the runtime's stand in %s; leave the directory or end them, then try again.", identity.Worktree)}
+}
+
+func (d *destruction) note(format string, args ...any) {
+	d.outcome.Notes = append(d.outcome.Notes, fmt.Sprintf(format, args...))
+}
+
+// Listed bounds a list to teardown.MaxDetails entries and, beyond them, one that
+// counts the rest.
+func Listed(lines []string) []string {
+	if len(lines) <= teardown.MaxDetails {
+		return lines
+	}
+	rest := len(lines) - teardown.MaxDetails
+	return append(lines[:teardown.MaxDetails:teardown.MaxDetails], fmt.Sprintf("and %d more", rest))
+}
+
+func names(processes []proctable.Process) []string {
+	lines := make([]string, len(processes))
+	for i, p := range processes {
+		lines[i] = p.String()
+	}
+	return lines
+}
+
+// TableError is the error for what went wrong while the process table was read
+// or a claim was held against it; nil for nil.
+func TableError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, proctable.ErrNoCgroup):
+		return Contradiction("The recorded cgroup does not belong to this runtime alone: %v.", err)
+	}
+	return Unreachable(err, "The process table could not be read.")
+}
+
+// CallerInside refuses to go on, before anything is touched, if the caller runs
+// below a root of claim.
+func CallerInside(claim *proctable.Claim, table proctable.Table) error {
+	if !claim.InvolvesCaller(table) {
+		return nil
+	}
+	return StillAlive(nil, "unwind runs inside the runtime that it is to end; run it from somewhere else.")
+}

@@ -1,0 +1,45 @@
+package runtime
+
+import (
+	"path/filepath"
+
+	"unwind/internal/runtime/proctable"
+	"unwind/teardown"
+)
+
+// PinBoot fills in or checks the boot id.
+func PinBoot(identity *teardown.RuntimeIdentity) error {
+	boot, err := ThisBoot()
+	if err != nil {
+		return err
+	}
+	if hasBoot(identity) && identity.BootID != boot {
+		return Unroutable("The record is of an earlier boot (%s) of this machine; start the runtime anew before it is registered, or mark it gone.", identity.BootID)
+	}
+	identity.BootID = boot
+	return nil
+}
+
+// PinEnvTag fills in the environment tag from a process of the runtime, or
+// checks it: another value under the same name is a contradiction, no value is
+// none.
+func PinEnvTag(identity *teardown.RuntimeIdentity, environment proctable.Environment, of proctable.Ref) error {
+	if identity.EnvTag == "" {
+		if value, ok := environment.Lookup(RunVariable); ok && value != "" {
+			identity.EnvTag = RunVariable + "=" + value
+		}
+		return nil
+	}
+	if environment.Contradicts(identity.EnvTag) {
+		return Contradiction("Process %d carries another value than the record's env_tag %q.", of.PID, identity.EnvTag)
+	}
+	return nil
+}
+
+// Canonical is the path of a worktree as the kernel reports it, if it is there.
+func Canonical(worktree string) string {
+	if canonical, err := filepath.EvalSymlinks(worktree); err == nil && filepath.IsAbs(worktree) {
+		return canonical
+	}
+	return worktree
+}

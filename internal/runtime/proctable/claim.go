@@ -1,0 +1,217 @@
+package proctable
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+)
+
+// Root is a process that was recorded as the run's own.
+type Root struct {
+	Ref
+	// LeadsSession: it was started as the leader of a kernel session, as every
+	// pane of tmux is. What stays in that session is the run's.
+	LeadsSession bool
+}
+
+// Claim is what proves that a process belongs to one run: that it
+//
+//   - was recorded (Roots), or was proved to be the run's before;
+//   - carries Tag, a whole NAME=VALUE, in its environment;
+//   - is in the kernel session that a process of the run leads or led;
+//   - is in Cgroup;
+//   - is the child of such a process.
+//
+// A process whose environment gives the tag's name another value belongs to
+// another run, whatever else speaks for it. The calling process, its ancestors
+// and Exempt are never the run's; nor is a process below the calling one only
+// because it inherited the tag from it.
+type Claim struct {
+	Roots  []Root
+	Tag    string
+	Cgroup string
+	Exempt []Ref
+
+	known map[Ref]bool
+}
+
+// Belongings is what a scan found of a run. Untold are processes that something
+// speaks for but that may not be looked into.
+type Belongings struct {
+	Owned  []Process
+	Untold []Process
+	// sole: the control group holds nothing but the run's processes.
+	sole *cgroup
+}
+
+// Find picks the run's living processes out of a scan. The error means that
+// something could not be read that has to be known.
+func (c *Claim) Find(table Table) (Belongings, error) {
+	if c.known == nil {
+		c.known = map[Ref]bool{}
+	}
+	s := &search{Claim: c, table: table, self: os.Getpid(),
+		owned: map[int]bool{}, foreign: map[int]bool{}, denied: map[int]bool{}}
+	s.protected = table.ancestors(s.self)
+	for _, exempt := range c.Exempt {
+		if table[exempt.PID].Ref == exempt {
+			s.protected[exempt.PID] = true
+		}
+	}
+	group, err := openCgroup(c.Cgroup)
+	if err != nil {
+		return Belongings{}, err
+	}
+	if s.grouped, err = group.members(); err != nil {
+		return Belongings{}, err
+	}
+	for pid := range s.grouped {
+		if s.protected[pid] {
+			return Belongings{}, fmt.Errorf("%w: %s holds process %s", ErrNoCgroup, c.Cgroup, table[pid])
+		}
+	}
+	s.inherited = c.Tag != "" && slices.Contains(os.Environ(), c.Tag)
+	for _, p := range table {
+		if err := s.judge(p); err != nil {
+			return Belongings{}, err
+		}
+	}
+	s.adoptChildren()
+	return s.result(group), nil
+}
+
+// InvolvesCaller reports whether the calling process runs below one of the
+// roots: ending them would end the caller.
+func (c *Claim) InvolvesCaller(table Table) bool {
+	above := table.ancestors(os.Getpid())
+	for _, root := range c.Roots {
+		if above[root.PID] && table[root.PID].Ref == root.Ref {
+			return true
+		}
+	}
+	return false
+}
+
+// search is the work of one Find.
+type search struct {
+	*Claim
+	table     Table
+	self      int
+	inherited bool // the calling process itself carries the tag
+	protected map[int]bool
+	grouped   map[int]bool // members of the control group
+	owned     map[int]bool
+	foreign   map[int]bool // belong to another run by its tag
+	denied    map[int]bool // environment unreadable
+}
+
+func (s *search) judge(p Process) error {
+	if p.Dead || p.PID <= 1 || s.protected[p.PID] {
+		return nil
+	}
+	tagged := false
+	if s.Tag != "" {
+		environment, err := Environ(p.PID)
+		switch {
+		case errors.Is(err, ErrGone):
+			return nil
+		case errors.Is(err, ErrDenied), errors.Is(err, ErrUnsupported):
+			s.denied[p.PID] = true
+		case err != nil:
+			return err
+		case environment.Contradicts(s.Tag):
+			s.foreign[p.PID] = true
+			return nil
+		default:
+			tagged = environment.Has(s.Tag)
+		}
+	}
+	ours := s.recorded(p.Ref) || s.grouped[p.PID]
+	if !ours && (tagged || s.inSession(p)) {
+		ours = !s.inherited || !s.table.Descends(p.PID, s.self)
+	}
+	if ours {
+		s.owned[p.PID] = true
+	}
+	return nil
+}
+
+func (s *search) recorded(ref Ref) bool {
+	if s.known[ref] {
+		return true
+	}
+	for _, root := range s.Roots {
+		if root.Ref == ref {
+			return true
+		}
+	}
+	return false
+}
+
+// inSession reports whether p is in a kernel session led by a process of the
+// run. While a member lives the kernel does not give the leader's number to
+// anybody else; the start times cover a later use of the number.
+func (s *search) inSession(p Process) bool {
+	leads := func(leader Ref) bool {
+		if p.Session != leader.PID || p.Start < leader.Start {
+			return false
+		}
+		now, there := s.table[leader.PID]
+		return !there || now.Ref == leader
+	}
+	for _, root := range s.Roots {
+		if root.LeadsSession && leads(root.Ref) {
+			return true
+		}
+	}
+	for ref := range s.known {
+		if leads(ref) {
+			return true
+		}
+	}
+	return false
+}
+
+// adoptChildren adds what processes of the run have started, to any depth.
+func (s *search) adoptChildren() {
+	for grown := true; grown; {
+		grown = false
+		for pid, p := range s.table {
+			parent := s.table[p.Parent]
+			if s.owned[pid] || p.Dead || s.protected[pid] || s.foreign[pid] ||
+				!s.owned[p.Parent] || p.Start < parent.Start {
+				continue
+			}
+			s.owned[pid] = true
+			grown = true
+		}
+	}
+}
+
+func (s *search) result(group *cgroup) Belongings {
+	var found Belongings
+	for pid := range s.owned {
+		p := s.table[pid]
+		s.known[p.Ref] = true
+		found.Owned = append(found.Owned, p)
+	}
+	for pid := range s.denied {
+		if p := s.table[pid]; !s.owned[pid] && (s.ledByOwned(p.Group) || s.ledByOwned(p.Session)) {
+			found.Untold = append(found.Untold, p)
+		}
+	}
+	if group != nil {
+		found.sole = group
+		for pid := range s.grouped {
+			if !s.owned[pid] && !s.table[pid].Dead {
+				found.sole = nil
+			}
+		}
+	}
+	sortByPID(found.Owned)
+	sortByPID(found.Untold)
+	return found
+}
+
+func (s *search) ledByOwned(leader int) bool { return leader > 1 && s.owned[leader] }

@@ -1,0 +1,43 @@
+package proctable
+
+import "bytes"
+
+// Environment is the block of NAME=VALUE entries that a process was started
+// with. What the process changed since does not show.
+type Environment []byte
+
+// Has reports whether entry, a whole NAME=VALUE, is in the block.
+func (e Environment) Has(entry string) bool {
+	for block := []byte(e); len(block) > 0; {
+		var one []byte
+		one, block, _ = bytes.Cut(block, []byte{0})
+		if string(one) == entry {
+			return true
+		}
+	}
+	return false
+}
+
+// Lookup returns the value of the first entry for name.
+func (e Environment) Lookup(name string) (value string, found bool) {
+	prefix := []byte(name + "=")
+	for block := []byte(e); len(block) > 0; {
+		var one []byte
+		one, block, _ = bytes.Cut(block, []byte{0})
+		if rest, ok := bytes.CutPrefix(one, prefix); ok {
+			return string(rest), true
+		}
+	}
+	return "", false
+}
+
+// Contradicts reports whether the block gives the name of tag, a NAME=VALUE,
+// other values only: then the process belongs to another run.
+func (e Environment) Contradicts(tag string) bool {
+	name, _, ok := bytes.Cut([]byte(tag), []byte("="))
+	if !ok || e.Has(tag) {
+		return false
+	}
+	_, found := e.Lookup(string(name))
+	return found
+}

@@ -1,0 +1,179 @@
+package proctable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Scan reads the whole process table.
+func Scan() (Table, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	table := make(Table, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		p, err := readStat(pid)
+		if errors.Is(err, ErrGone) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		table[pid] = p
+	}
+	return table, nil
+}
+
+// Read reads one process. ErrGone means that the kernel knows no such process.
+func Read(pid int) (Process, error) {
+	if pid <= 0 {
+		return Process{}, fmt.Errorf("%d is no process number", pid)
+	}
+	p, err := readStat(pid)
+	// A /proc mounted with hidepid hides the processes of others as if they did
+	// not exist; the system call does not.
+	if errors.Is(err, ErrGone) && unix.Kill(pid, 0) == unix.EPERM {
+		return Process{}, ErrDenied
+	}
+	return p, err
+}
+
+func readStat(pid int) (Process, error) {
+	stat, err := os.ReadFile(procPath(pid, "stat"))
+	if err != nil {
+		return Process{}, procError(err)
+	}
+	// The command stands in parentheses and may itself contain any byte.
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open < 0 || end < open {
+		return Process{}, fmt.Errorf("cannot read the status of process %d: %q", pid, stat)
+	}
+	fields := strings.Fields(string(stat[end+1:]))
+	if len(fields) < 20 {
+		return Process{}, fmt.Errorf("cannot read the status of process %d: %q", pid, stat)
+	}
+	p := Process{Ref: Ref{PID: pid}, Command: string(stat[open+1 : end]), Stopped: fields[0] == "T"}
+	for i, to := range map[int]*int{1: &p.Parent, 2: &p.Group, 3: &p.Session} {
+		if *to, err = strconv.Atoi(fields[i]); err != nil {
+			return Process{}, fmt.Errorf("cannot read the status of process %d: %w", pid, err)
+		}
+	}
+	if p.Start, err = strconv.ParseInt(fields[19], 10, 64); err != nil {
+		return Process{}, fmt.Errorf("cannot read the status of process %d: %w", pid, err)
+	}
+	if fields[0] == "Z" || fields[0] == "X" {
+		// The first thread has exited; the process lives while another runs.
+		threads, err := os.ReadDir(procPath(pid, "task"))
+		if err != nil && !errors.Is(procError(err), ErrGone) {
+			return Process{}, err
+		}
+		p.Dead = len(threads) <= 1
+	}
+	return p, nil
+}
+
+// Environ reads the environment of a process. It is ErrDenied for a process
+// of another user or one that forbids it.
+func Environ(pid int) (Environment, error) {
+	block, err := os.ReadFile(procPath(pid, "environ"))
+	if err == nil {
+		return block, nil
+	}
+	if !errors.Is(err, unix.ESRCH) {
+		return nil, procError(err)
+	}
+	// The first thread has exited and took its view with it; any other will do.
+	for _, thread := range otherThreads(pid) {
+		if block, err = os.ReadFile(procPath(pid, "task", thread, "environ")); err == nil {
+			return block, nil
+		}
+	}
+	return nil, procError(err)
+}
+
+// WorkingDirectory reads where a process stands: the path, as that process
+// names it, and a path of /proc by which the directory itself can be examined.
+func WorkingDirectory(pid int) (name, link string, err error) {
+	link = procPath(pid, "cwd")
+	if name, err = os.Readlink(link); err == nil {
+		return name, link, nil
+	}
+	for _, thread := range otherThreads(pid) {
+		link = procPath(pid, "task", thread, "cwd")
+		if name, err := os.Readlink(link); err == nil {
+			return name, link, nil
+		}
+	}
+	return "", "", procError(err)
+}
+
+// signalMask reads one of the signal sets in /proc/PID/status.
+func signalMask(pid int, field string) (uint64, error) {
+	status, err := os.ReadFile(procPath(pid, "status"))
+	if err != nil {
+		return 0, procError(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		}
+	}
+	return 0, ErrUnsupported
+}
+
+// Ignores reports whether a process is known to ignore a signal.
+func Ignores(pid int, signal unix.Signal) bool {
+	mask, err := signalMask(pid, "SigIgn")
+	return err == nil && mask&(1<<(uint(signal)-1)) != 0
+}
+
+// Catches reports whether a process is known to have a handler for a signal.
+func Catches(pid int, signal unix.Signal) bool {
+	mask, err := signalMask(pid, "SigCgt")
+	return err == nil && mask&(1<<(uint(signal)-1)) != 0
+}
+
+func otherThreads(pid int) []string {
+	entries, err := os.ReadDir(procPath(pid, "task"))
+	if err != nil {
+		return nil
+	}
+	var threads []string
+	for _, e := range entries {
+		if e.Name() != strconv.Itoa(pid) {
+			threads = append(threads, e.Name())
+		}
+	}
+	return threads
+}
+
+func procPath(pid int, rest ...string) string {
+	return "/proc/" + strconv.Itoa(pid) + "/" + strings.Join(rest, "/")
+}
+
+func procError(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return ErrGone
+	case errors.Is(err, fs.ErrPermission):
+		return ErrDenied
+	}
+	return err
+}

@@ -1,0 +1,213 @@
+package proctable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Times of the end of a process.
+const (
+	// Grace is what a process gets between SIGTERM and SIGKILL.
+	Grace = 3 * time.Second
+	// deafGrace is what it gets if it ignores SIGTERM: time for what it waits for.
+	deafGrace = time.Second
+	// deniedGrace is how long a process that we may not signal may take to end by
+	// itself, for its parent is gone.
+	deniedGrace = time.Second
+	// pollInterval bounds every single wait; scanInterval is between two scans
+	// while something that is held on to still runs.
+	pollInterval = 50 * time.Millisecond
+	scanInterval = 200 * time.Millisecond
+)
+
+// Reaper ends the processes of one run: it asks each of them once, and kills
+// what is still there after its grace. Use it for one call, then Close it.
+type Reaper struct {
+	Claim *Claim
+	// Progress is told what is waited for, at least every scanInterval; may be nil.
+	Progress func(doing string)
+
+	targets map[Ref]*target
+}
+
+type target struct {
+	Process
+	handle *Handle // nil if it could not be opened
+	asked  time.Time
+	deaf   bool // ignores SIGTERM
+	denied time.Time
+}
+
+// Remains are processes that could not be ended.
+type Remains struct {
+	Survivors []Process // asked and killed in vain
+	Denied    []Process // not ours to signal
+	Untold    []Process // may be the run's, may not be looked into
+}
+
+// Touched reports whether a process of the run was found and signalled.
+func (r *Reaper) Touched() bool { return len(r.targets) > 0 }
+
+// Close lets go of all processes.
+func (r *Reaper) Close() {
+	for _, t := range r.targets {
+		if t.handle != nil {
+			t.handle.Close()
+		}
+	}
+}
+
+// Ask sends every process of the run SIGTERM, wakes the stopped ones so that
+// they hear it, and waits until they have ended, but no longer than Grace, and
+// not for those that ignore the signal.
+func (r *Reaper) Ask(ctx context.Context) error {
+	found, err := r.scan()
+	if err != nil {
+		return err
+	}
+	var listening []*Handle
+	for _, p := range found.Owned {
+		if t := r.ask(p); t != nil && !t.deaf && t.denied.IsZero() {
+			listening = append(listening, t.handle)
+		}
+	}
+	for end := time.Now().Add(Grace); len(listening) > 0 && ctx.Err() == nil && time.Now().Before(end); {
+		r.tell("waiting for %d processes to end", len(listening))
+		Await(ctx, listening, pollInterval)
+		running := listening[:0]
+		for _, h := range listening {
+			if !h.Ended() {
+				running = append(running, h)
+			}
+		}
+		listening = running
+	}
+	return nil
+}
+
+// End ends every process of the run and returns when two successive scans have
+// found none. It kills nothing before patience has passed. When ctx is done, or
+// when all that is left may not be signalled, it returns what is left.
+func (r *Reaper) End(ctx context.Context, patience time.Duration) (Remains, error) {
+	begun := time.Now()
+	for empty := 0; ; {
+		found, err := r.scan()
+		if err != nil {
+			return Remains{}, err
+		}
+		if len(found.Owned)+len(found.Untold) == 0 {
+			if empty++; empty == 2 {
+				if group, err := openCgroup(r.Claim.Cgroup); err == nil {
+					group.remove()
+				}
+				return Remains{}, nil
+			}
+			time.Sleep(pollInterval / 2)
+			continue
+		}
+		empty = 0
+		elapsed := time.Since(begun)
+		remains := r.press(found, elapsed >= patience)
+		if elapsed > patience+Grace && found.sole != nil {
+			// Ends at once what forks faster than it can be ended one by one.
+			found.sole.kill()
+		}
+		hopeless := len(remains.Survivors) == 0 && elapsed > patience+deniedGrace
+		if hopeless || ctx.Err() != nil {
+			return remains, nil
+		}
+		r.tell("waiting for %d processes to end", len(found.Owned)+len(found.Untold))
+		r.await(ctx, found.Owned)
+	}
+}
+
+// press asks those not asked yet and kills those whose grace is over.
+func (r *Reaper) press(found Belongings, kill bool) Remains {
+	remains := Remains{Untold: found.Untold}
+	for _, p := range found.Owned {
+		t := r.targets[p.Ref]
+		switch {
+		case t == nil:
+			t = r.ask(p)
+		case kill && t.handle != nil && t.overdue():
+			t.signal(unix.SIGKILL)
+		}
+		if t == nil {
+			continue
+		}
+		if t.denied.IsZero() {
+			remains.Survivors = append(remains.Survivors, p)
+		} else {
+			remains.Denied = append(remains.Denied, p)
+		}
+	}
+	return remains
+}
+
+// ask sends SIGTERM to a process; nil if it has ended meanwhile.
+func (r *Reaper) ask(p Process) *target {
+	if r.targets == nil {
+		r.targets = map[Ref]*target{}
+	}
+	handle, err := Open(p.Ref)
+	if errors.Is(err, ErrGone) {
+		return nil
+	}
+	t := &target{Process: p, handle: handle, asked: time.Now(), deaf: Ignores(p.PID, unix.SIGTERM)}
+	r.targets[p.Ref] = t
+	if err != nil {
+		t.handle, t.denied = nil, time.Now()
+		return t
+	}
+	t.signal(unix.SIGTERM)
+	if p.Stopped {
+		t.signal(unix.SIGCONT)
+	}
+	return t
+}
+
+func (t *target) signal(signal unix.Signal) {
+	if err := t.handle.Signal(signal); err != nil && !errors.Is(err, ErrGone) && t.denied.IsZero() {
+		t.denied = time.Now()
+	}
+}
+
+func (t *target) overdue() bool {
+	grace := Grace
+	if t.deaf {
+		grace = deafGrace
+	}
+	return time.Since(t.asked) >= grace
+}
+
+func (r *Reaper) scan() (Belongings, error) {
+	table, err := Scan()
+	if err != nil {
+		return Belongings{}, err
+	}
+	return r.Claim.Find(table)
+}
+
+func (r *Reaper) await(ctx context.Context, processes []Process) {
+	var handles []*Handle
+	for _, p := range processes {
+		if t := r.targets[p.Ref]; t != nil && t.handle != nil {
+			handles = append(handles, t.handle)
+		}
+	}
+	if len(handles) == 0 {
+		time.Sleep(pollInterval)
+		return
+	}
+	Await(ctx, handles, scanInterval)
+}
+
+func (r *Reaper) tell(format string, args ...any) {
+	if r.Progress != nil {
+		r.Progress(fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,124 @@
+package tmux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"unwind/internal/runtime"
+	"unwind/internal/runtime/proctable"
+)
+
+const (
+	// verifyLimit is how long a session may take to go after it was killed.
+	verifyLimit = 4 * time.Second
+	// exitLimit is how long a server without sessions may take to exit; with
+	// exit-empty off it stays.
+	exitLimit = time.Second
+	pollEvery = 50 * time.Millisecond
+)
+
+// lookToEnd is look for a caller that will end what it finds: it also finds out
+// what the recorded tag is worth on a server that lives.
+func (t *target) lookToEnd(ctx context.Context) (runtime.State, error) {
+	state, err := t.look(ctx)
+	if err != nil {
+		return state, err
+	}
+	return state, t.weighTag(ctx)
+}
+
+// end asks the session's processes, kills the session and returns when it is
+// confirmed gone.
+func (t *target) end(ctx context.Context, reaper *proctable.Reaper) error {
+	if err := t.claimPanes(ctx); err != nil {
+		return err
+	}
+	if err := reaper.Ask(ctx); err != nil {
+		return runtime.TableError(err)
+	}
+	t.kill(ctx)
+	return t.verify(ctx)
+}
+
+// claimPanes adds the processes of panes that were opened after the record was
+// made. A window that another session shows too may be that session's: its
+// panes are ours only by some other proof.
+func (t *target) claimPanes(ctx context.Context) error {
+	panes, err := t.server.panes(ctx, t.recorded.PID, t.id)
+	if err != nil {
+		var said *refusal
+		if errors.As(err, &said) && (said.answer == noSession || said.answer == noSessions) {
+			return nil
+		}
+		if _, running, again := runtime.Running(t.recorded); again == nil && !running {
+			return nil
+		}
+		return runtime.Unreachable(err, "The panes of tmux session %s could not be listed", t.id)
+	}
+	for _, p := range panes {
+		root, ok := p.leader(t.recorded)
+		if ok && p.links <= 1 && !slices.Contains(t.claim.Roots, root) {
+			t.claim.Roots = append(t.claim.Roots, root)
+		}
+	}
+	table, err := proctable.Scan()
+	if err != nil {
+		return runtime.TableError(err)
+	}
+	return runtime.CallerInside(t.claim, table)
+}
+
+// kill has the server compare the identity and kill in one command, so that
+// nothing can come between; also if the command is carried out late, by a server
+// that was stopped. What it answers does not matter: the session is looked for
+// again.
+func (t *target) kill(ctx context.Context) {
+	same := fmt.Sprintf("#{&&:#{==:#{pid},%d},#{&&:#{==:#{session_id},%s},#{==:#{%s},%s}}}",
+		t.recorded.PID, t.id, t.option, t.tag)
+	t.server.run(ctx, listLimit, "if-shell", "-F", "-t", t.id+":", same,
+		"kill-session -t '"+t.id+"'", "display-message -p MISMATCH")
+}
+
+// verify returns when the session is confirmed gone. What it saw last decides
+// what is wrong when its time is over.
+func (t *target) verify(ctx context.Context) error {
+	var doubt error
+	for end := time.Now().Add(verifyLimit); ; {
+		state, l, err := t.view(ctx)
+		if err == nil && state == runtime.Gone {
+			t.letServerExit(ctx, l)
+			return nil
+		}
+		if err != nil && !runtime.Retryable(err) {
+			return err
+		}
+		if ctx.Err() == nil {
+			doubt = err
+		}
+		if ctx.Err() == nil && time.Now().Before(end) {
+			time.Sleep(pollEvery)
+			continue
+		}
+		if doubt != nil {
+			return doubt
+		}
+		return runtime.StillAlive(nil, "tmux session %s is still there after it was killed; look at it, then try again.", t.id)
+	}
+}
+
+// letServerExit waits for a server that has lost its last session, so that
+// "gone" includes the server if it goes.
+func (t *target) letServerExit(ctx context.Context, l listing) {
+	if l.serverPID == 0 || len(l.sessions) > 0 {
+		return
+	}
+	handle, err := proctable.Open(t.recorded)
+	if err != nil {
+		return
+	}
+	defer handle.Close()
+	proctable.Await(ctx, []*proctable.Handle{handle}, exitLimit)
+}

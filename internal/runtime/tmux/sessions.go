@@ -1,0 +1,77 @@
+package tmux
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// session is one line of a server's listing.
+type session struct {
+	id      string
+	created int64 // seconds since the epoch
+	tag     string
+	name    string
+}
+
+// listing is what the server at a socket said about itself.
+type listing struct {
+	serverPID int
+	sessions  []session
+}
+
+func (l listing) byID(id string) (session, bool) {
+	for _, s := range l.sessions {
+		if s.id == id {
+			return s, true
+		}
+	}
+	return session{}, false
+}
+
+// refusal is a listing that was not had.
+type refusal struct {
+	answer answer
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// list asks the server for its process number and its sessions in one command;
+// option is the user option that holds the tags. The error is a *refusal.
+//
+// The tag is whatever its owner wrote, line breaks included: what cannot be part
+// of a tag of ours is replaced, so that it can neither equal one nor pass for a
+// line. The name comes last, as it may contain the separator.
+func (s server) list(ctx context.Context, option string) (listing, error) {
+	r, truncated := s.run(ctx, listLimit, "display-message", "-p", "#{pid}", ";",
+		"list-sessions", "-F", "#{session_id}|#{session_created}|#{pid}|#{s/[^"+tagAlphabet+"]/!/:"+option+"}|#{session_name}")
+	if r.answer != answered {
+		return listing{}, &refusal{r.answer, r.text}
+	}
+	l, err := parseListing(string(r.stdout))
+	if err != nil || truncated {
+		return listing{}, &refusal{unknown, fmt.Sprintf("tmux printed a listing that cannot be read: %v", err)}
+	}
+	return l, nil
+}
+
+func parseListing(out string) (l listing, err error) {
+	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	if l.serverPID, err = strconv.Atoi(lines[0]); err != nil {
+		return listing{}, err
+	}
+	for _, line := range lines[1:] {
+		fields := strings.SplitN(line, "|", 5)
+		if len(fields) != 5 || !sessionIDPattern.MatchString(fields[0]) || fields[2] != lines[0] {
+			return listing{}, fmt.Errorf("unexpected line %q", line)
+		}
+		created, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return listing{}, err
+		}
+		l.sessions = append(l.sessions, session{id: fields[0], created: created, tag: fields[3], name: fields[4]})
+	}
+	return l, nil
+}

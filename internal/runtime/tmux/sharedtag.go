@@ -1,0 +1,73 @@
+package tmux
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"unwind/internal/runtime"
+	"unwind/internal/runtime/proctable"
+)
+
+// weighTag finds out whether the recorded env_tag is in the server's own
+// environment, from which every session of the server inherits it: a tag that
+// came with the first session's caller instead of `new-session -e`. Then it
+// proves nothing here and is taken out of the claim.
+func (t *target) weighTag(ctx context.Context) error {
+	tag := t.claim.Tag
+	if tag == "" {
+		return nil
+	}
+	shared, err := t.server.shares(ctx, t.recorded, tag)
+	if err != nil {
+		return err
+	}
+	if shared {
+		t.claim.Tag, t.shared = "", tag
+	}
+	return nil
+}
+
+// shares reports whether a server hands tag, a NAME=VALUE, to every session. A
+// server that is dead hands out nothing any more.
+func (s server) shares(ctx context.Context, process proctable.Ref, tag string) (bool, error) {
+	if _, running, err := runtime.Running(process); err != nil || !running {
+		return false, err
+	}
+	if environment, err := proctable.Environ(process.PID); err == nil && environment.Has(tag) {
+		return true, nil
+	}
+	name, _, _ := strings.Cut(tag, "=")
+	r, _ := s.run(ctx, listLimit, "show-environment", "-g", name)
+	switch {
+	case r.answer == answered:
+		return strings.TrimSuffix(string(r.stdout), "\n") == tag, nil
+	case r.answer == unsetVariable:
+		return false, nil
+	}
+	if _, running, err := runtime.Running(process); err == nil && !running {
+		return false, nil
+	}
+	return false, runtime.Unreachable(errors.New(r.text), "The tmux server (process %d) could not be asked for its environment", process.PID)
+}
+
+// contested returns what carries a shared tag and is not under another pane of
+// the server: it may be this session's or another one's.
+func (t *target) contested(table proctable.Table) ([]proctable.Process, error) {
+	if t.shared == "" {
+		return nil, nil
+	}
+	tagged, err := proctable.Tagged(table, t.shared)
+	if err != nil {
+		return nil, err
+	}
+	var contested []proctable.Process
+	for _, p := range tagged {
+		leader := table[p.Session]
+		if p.PID == t.recorded.PID || table.Descends(p.PID, t.recorded.PID) || leader.Parent == t.recorded.PID {
+			continue
+		}
+		contested = append(contested, p)
+	}
+	return contested, nil
+}

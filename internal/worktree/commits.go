@@ -1,0 +1,249 @@
+package worktree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ownRefs are the namespaces that each worktree has for itself, and that die
+// with it.
+var ownRefs = []string{"refs/worktree", "refs/bisect", "refs/rewritten"}
+
+const rescueRefs = "refs/unwind/rescue"
+
+// commits is step 8 of the policy: what does only this worktree's
+// administration keep from being collected?
+type commits struct {
+	git   *repositoryGit
+	admin string
+	repo  repository
+}
+
+// anchors is what a worktree's administration points to.
+type anchors struct {
+	head string
+	refs []refTip
+	// logged are the commits in its reflogs.
+	logged []string
+	// rescued are the refs that earlier removals made.
+	rescued []refTip
+}
+
+// unanchored lists what nothing shared reaches. Other worktrees' HEADs are not
+// shared: they may be removed next.
+type unanchored struct {
+	// tips are reached by HEAD or by a ref of the worktree's own.
+	tips []string
+	// logged are reached by its reflogs only.
+	logged []string
+}
+
+func (u unanchored) all() []string { return append(slices.Clone(u.tips), u.logged...) }
+
+// headCommit answers the commit that is checked out, "" if there is none yet.
+func headCommit(ctx context.Context, git *repositoryGit) (string, error) {
+	out, err := git.run(ctx, nil, "rev-parse", "--verify", "-q", "HEAD")
+	if exitedWith(err, 1) {
+		return "", nil
+	}
+	oid := strings.TrimSpace(out)
+	if err == nil && !isOID(oid) {
+		err = fmt.Errorf("git rev-parse answered %q", out)
+	}
+	return oid, err
+}
+
+// branchOf answers the short name of the branch that is checked out.
+func branchOf(admin string) string {
+	head, err := readSmall(filepath.Join(admin, "HEAD"))
+	if err != nil {
+		return ""
+	}
+	branch, _ := strings.CutPrefix(head, "ref: refs/heads/")
+	if branch == head {
+		return ""
+	}
+	return branch
+}
+
+// look answers what would be lost with the administration.
+func (c commits) look(ctx context.Context) (unanchored, error) {
+	from, err := c.anchors(ctx)
+	if err != nil {
+		return unanchored{}, err
+	}
+	var found unanchored
+	var tips []string
+	if from.head != "" {
+		tips = append(tips, from.head)
+	}
+	rescued := map[string]bool{}
+	for _, ref := range from.rescued {
+		rescued[ref.oid] = true
+	}
+	for _, ref := range from.refs {
+		if ref.kind == "commit" {
+			tips = append(tips, ref.oid)
+		} else if !rescued[ref.oid] {
+			found.tips = append(found.tips, ref.oid)
+		}
+	}
+	everything, err := c.unreached(ctx, append(slices.Clone(tips), from.logged...), nil, "--max-count=1")
+	if err != nil || len(everything) == 0 {
+		return found, err
+	}
+	only, err := c.unreached(ctx, tips, nil)
+	if err != nil {
+		return unanchored{}, err
+	}
+	found.tips = append(found.tips, only...)
+	shared, err := sharedReflogs(c.repo.common)
+	if err != nil {
+		return unanchored{}, err
+	}
+	found.logged, err = c.unreached(ctx, from.logged, append(shared, tips...))
+	return found, err
+}
+
+func (c commits) anchors(ctx context.Context) (anchors, error) {
+	var from anchors
+	var err error
+	if from.head, err = headCommit(ctx, c.git); err != nil {
+		return anchors{}, err
+	}
+	args := append([]string{"for-each-ref", "--format=%(objecttype) %(objectname) %(refname)", rescueRefs}, ownRefs...)
+	out, err := c.git.run(ctx, nil, args...)
+	if err != nil {
+		return anchors{}, err
+	}
+	tips, err := parseRefTips(out)
+	if err != nil {
+		return anchors{}, err
+	}
+	for _, tip := range tips {
+		if strings.HasPrefix(tip.name, rescueRefs+"/") {
+			from.rescued = append(from.rescued, tip)
+		} else {
+			from.refs = append(from.refs, tip)
+		}
+	}
+	from.logged, err = c.ownReflogs(ctx)
+	return from, err
+}
+
+func (c commits) ownReflogs(ctx context.Context) ([]string, error) {
+	oids, err := reflogsBelow(filepath.Join(c.admin, "logs"), nil)
+	if err != nil {
+		return nil, err
+	}
+	if original, err := readSmall(filepath.Join(c.admin, "ORIG_HEAD")); err == nil && isOID(original) {
+		oids = append(oids, original)
+	}
+	if _, err := os.Lstat(filepath.Join(c.admin, "reftable")); err == nil {
+		out, err := c.git.run(ctx, nil, "rev-list", "--walk-reflogs", "HEAD")
+		if err != nil {
+			return nil, err
+		}
+		oids = append(oids, strings.Fields(out)...)
+	}
+	slices.Sort(oids)
+	return slices.Compact(oids), nil
+}
+
+// unreached answers the fewest commits that reach everything that the given
+// ones reach, and no shared ref nor any of known does.
+func (c commits) unreached(ctx context.Context, from, known []string, options ...string) ([]string, error) {
+	if len(from) == 0 {
+		return nil, nil
+	}
+	var stdin strings.Builder
+	for _, oid := range from {
+		stdin.WriteString(oid + "\n")
+	}
+	for _, oid := range known {
+		stdin.WriteString("^" + oid + "\n")
+	}
+	args := append([]string{"rev-list", "--topo-order", "--parents", "--ignore-missing"}, options...)
+	args = append(args, "--stdin", "--not")
+	for _, own := range ownRefs {
+		args = append(args, "--exclude="+own+"/*")
+	}
+	out, err := c.git.run(ctx, strings.NewReader(stdin.String()), append(args, "--glob=refs/*")...)
+	if err != nil {
+		return nil, err
+	}
+	return parseTips(out)
+}
+
+func sharedReflogs(common string) ([]string, error) {
+	logs := filepath.Join(common, "logs")
+	own := map[string]bool{}
+	for _, name := range ownRefs {
+		own[filepath.Join(logs, name)] = true
+	}
+	return reflogsBelow(filepath.Join(logs, "refs"), own)
+}
+
+func reflogsBelow(dir string, skip map[string]bool) ([]string, error) {
+	var oids []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case entry.IsDir() && skip[path]:
+			return fs.SkipDir
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		oids = append(oids, reflogOIDs(string(text))...)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	slices.Sort(oids)
+	return slices.Compact(oids), err
+}
+
+// rescue makes a ref for each object id. The repository lock is held.
+func (c commits) rescue(ctx context.Context, name string, oids []string) ([]string, error) {
+	if len(oids) == 0 {
+		return nil, nil
+	}
+	prefix := rescueRefs + "/" + name + "/"
+	out, err := c.git.run(ctx, nil, "for-each-ref", "--format=%(objecttype) %(objectname) %(refname)", prefix)
+	if err != nil {
+		return nil, err
+	}
+	existing, err := parseRefTips(out)
+	if err != nil {
+		return nil, err
+	}
+	last := 0
+	for _, ref := range existing {
+		if n, err := strconv.Atoi(strings.TrimPrefix(ref.name, prefix)); err == nil {
+			last = max(last, n)
+		}
+	}
+	var made []string
+	var commands strings.Builder
+	for i, oid := range oids {
+		ref := prefix + strconv.Itoa(last+1+i)
+		made = append(made, ref)
+		fmt.Fprintf(&commands, "create %s %s\n", ref, oid)
+	}
+	if _, err := c.git.run(ctx, strings.NewReader(commands.String()), "update-ref", "--stdin"); err != nil {
+		return nil, err
+	}
+	return made, nil
+}

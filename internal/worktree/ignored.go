@@ -1,0 +1,175 @@
+package worktree
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// regenerable are names of directories whose content a tool makes again. What
+// git ignores below one of them is not precious.
+var regenerable = map[string]bool{
+	"node_modules": true, "bower_components": true, "jspm_packages": true, ".pnpm-store": true,
+	"__pycache__": true, ".venv": true, "venv": true, ".tox": true, ".nox": true, ".eggs": true,
+	".pytest_cache": true, ".mypy_cache": true, ".ruff_cache": true, ".hypothesis": true, ".ipynb_checkpoints": true,
+	"build": true, "dist": true, "out": true, "target": true, "_build": true, "obj": true,
+	".next": true, ".nuxt": true, ".svelte-kit": true, ".astro": true, ".angular": true, ".output": true,
+	".turbo": true, ".parcel-cache": true, ".vite": true, ".cache": true, ".nyc_output": true,
+	"coverage": true, "htmlcov": true, ".gradle": true, ".kotlin": true, ".dart_tool": true,
+	"DerivedData": true, "Pods": true, "CMakeFiles": true, ".terraform": true,
+	"elm-stuff": true, ".stack-work": true, "dist-newstyle": true, "zig-cache": true, ".zig-cache": true, "zig-out": true,
+}
+
+// leftovers are the files that no commit holds, by what git says about them.
+type leftovers struct{ untracked, precious, hidden []string }
+
+// What is known of a directory and holds for all below it.
+const (
+	belowIgnored = 1 << iota
+	belowRegenerable
+	belowUntracked
+)
+
+// reconcile goes through all files of the walk: a file that git named in no
+// list is hidden data.
+func (c *contents) reconcile(ctx context.Context) (leftovers, error) {
+	var left leftovers
+	for path := range c.untracked {
+		if !slices.Contains(c.tree.nested, strings.TrimSuffix(path, "/")) {
+			left.untracked = append(left.untracked, path)
+		}
+	}
+	slices.Sort(left.untracked)
+	main := openMain(c.main)
+	defer main.close()
+	known := make([]uint8, len(c.tree.nodes))
+	for i := range c.tree.nodes {
+		if err := ctx.Err(); err != nil {
+			return leftovers{}, err
+		}
+		dir := c.tree.path(int32(i))
+		known[i] = c.know(i, dir, known)
+		c.tree.nodes[i].each(func(kind byte, name string) {
+			path := join(dir, name)
+			switch {
+			case c.index.tags[path] != 0, known[i]&belowUntracked != 0, c.untracked[path]:
+			case known[i]&belowIgnored != 0, c.ignored[path]:
+				if c.precious(kind, path, known[i], main) {
+					left.precious = append(left.precious, path)
+				}
+			case kind == file:
+				left.hidden = append(left.hidden, path)
+			}
+		})
+	}
+	slices.Sort(left.precious)
+	slices.Sort(left.hidden)
+	return left, nil
+}
+
+func (c *contents) know(i int, dir string, known []uint8) uint8 {
+	if i == 0 {
+		return 0
+	}
+	node := c.tree.nodes[i]
+	state := known[node.parent]
+	if c.ignored[dir+"/"] {
+		state |= belowIgnored
+	}
+	if c.untracked[dir+"/"] {
+		state |= belowUntracked
+	}
+	if regenerable[node.name] {
+		state |= belowRegenerable
+	}
+	return state
+}
+
+// precious is the policy for one ignored file or link.
+func (c *contents) precious(kind byte, path string, known uint8, main mainCheckout) bool {
+	switch c.policy {
+	case IgnoredDiscard:
+		return false
+	case IgnoredPreserve:
+		return true
+	}
+	return kind == file && known&belowRegenerable == 0 && !main.equals(c.dir, path)
+}
+
+// mainCheckout is the repository's main working tree, where a file of a
+// worktree may have been copied from.
+type mainCheckout struct{ dir *os.File }
+
+func openMain(path string) mainCheckout {
+	if path == "" {
+		return mainCheckout{}
+	}
+	fd, err := openRetry(atCurrent, path)
+	if err != nil {
+		return mainCheckout{}
+	}
+	return mainCheckout{os.NewFile(uintptr(fd), path)}
+}
+
+func (m mainCheckout) close() {
+	if m.dir != nil {
+		_ = m.dir.Close()
+	}
+}
+
+var errOtherTree = errors.New("it lies in another working tree")
+
+// equals compares a file of the worktree with the main checkout's at the same
+// path. A file that is reached over a link, or that lies in a working tree
+// inside the main checkout, is not the main checkout's: it could be the very
+// file that is to be deleted.
+func (m mainCheckout) equals(worktree, path string) bool {
+	if m.dir == nil {
+		return false
+	}
+	root, err := openRetry(atCurrent, worktree)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(root) }()
+	ours, our, err := openRegular(root, path, nil)
+	if err != nil {
+		return false
+	}
+	defer ours.Close()
+	theirs, their, err := openRegular(int(m.dir.Fd()), path, func(dir int) error {
+		if _, err := statAt(dir, ".git"); !errors.Is(err, unix.ENOENT) {
+			return errOtherTree
+		}
+		return nil
+	})
+	if err != nil {
+		return false
+	}
+	defer theirs.Close()
+	return our.size == their.size && sameContent(ours, theirs)
+}
+
+func sameContent(a, b io.Reader) bool {
+	one, other := make([]byte, 64<<10), make([]byte, 64<<10)
+	for {
+		n, err := io.ReadFull(a, one)
+		m, otherErr := io.ReadFull(b, other)
+		if n != m || !bytes.Equal(one[:n], other[:m]) {
+			return false
+		}
+		ended := func(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+		if ended(err) && ended(otherErr) {
+			return true
+		}
+		if err != nil || otherErr != nil {
+			return false
+		}
+	}
+}

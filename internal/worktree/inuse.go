@@ -1,0 +1,63 @@
+package worktree
+
+import (
+	"fmt"
+	"strings"
+
+	"unwind/teardown"
+)
+
+// occupant is a process that works in a directory.
+type occupant struct {
+	pid  int
+	comm string
+	// what it has there: cwd, root, or a path that it has open.
+	what string
+}
+
+func (o occupant) String() string {
+	return fmt.Sprintf("pid %d (%s): %s", o.pid, printable(o.comm), o.what)
+}
+
+// occupancy is what a scan of the process table found.
+type occupancy struct {
+	occupants []occupant
+	// hidden counts processes of other users that could not be looked at. They
+	// are no evidence either way.
+	hidden int
+	// unknown: there is no way to look on this system.
+	unknown bool
+}
+
+// inUse is step 5 of the policy. callers: the working directories of the
+// processes that called this one do not count, for they asked for it.
+func inUse(dir string, callers bool) ([]Finding, []string, error) {
+	seen, err := scanProcesses(dir, callers)
+	if err != nil {
+		return nil, nil, err
+	}
+	var notes []string
+	if seen.hidden > 0 {
+		notes = append(notes, fmt.Sprintf("%d processes of other users could not be looked at", seen.hidden))
+	}
+	if seen.unknown {
+		notes = append(notes, "whether a process works in the directory cannot be told on this system without lsof")
+	}
+	if len(seen.occupants) == 0 {
+		return nil, notes, nil
+	}
+	var names []string
+	for _, occupant := range seen.occupants {
+		names = append(names, occupant.String())
+	}
+	return []Finding{finding(teardown.CodeInUse, "a process works in the worktree; end it or let it finish", names...)}, notes, nil
+}
+
+// occupiedPath answers the path below dir that a link of /proc or a line of
+// lsof names, relative to dir.
+func occupiedPath(target, dir string) (string, bool) {
+	if !within(target, dir) {
+		return "", false
+	}
+	return display(strings.TrimPrefix(strings.TrimPrefix(target, dir), "/")), true
+}

@@ -1,0 +1,145 @@
+package worktree
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func scanProcesses(dir string, callers bool) (occupancy, error) {
+	names, err := namesIn("/proc")
+	if err != nil {
+		return occupancy{}, err
+	}
+	asked := map[int]bool{}
+	if callers {
+		asked = callingProcesses()
+	}
+	var seen occupancy
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		what, err := occupies(pid, dir, asked[pid])
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			seen.hidden++
+		case what != "":
+			comm, _ := os.ReadFile(procPath(pid, "comm"))
+			seen.occupants = append(seen.occupants, occupant{pid: pid, comm: string(bytes.TrimSpace(comm)), what: what})
+		}
+	}
+	return seen, nil
+}
+
+func procPath(pid int, name string) string {
+	return filepath.Join("/proc", strconv.Itoa(pid), name)
+}
+
+func namesIn(dir string) ([]string, error) {
+	open, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer open.Close()
+	return open.Readdirnames(-1)
+}
+
+// occupies answers what the process has below dir, "" if nothing.
+func occupies(pid int, dir string, mayStandThere bool) (string, error) {
+	for _, kind := range []string{"cwd", "root"} {
+		at, err := linkInto(procPath(pid, kind), dir)
+		if err != nil {
+			return "", err
+		}
+		if at != "" && (kind == "root" || !mayStandThere) {
+			return kind + " " + printable(at), nil
+		}
+	}
+	fds := procPath(pid, "fd")
+	names, err := namesIn(fds)
+	if err != nil {
+		return "", ignoreGone(err)
+	}
+	for _, name := range names {
+		at, err := linkInto(filepath.Join(fds, name), dir)
+		if err != nil {
+			return "", err
+		}
+		if at != "" {
+			return "open " + printable(at), nil
+		}
+	}
+	return "", nil
+}
+
+// linkInto answers where below dir a link of /proc points. What was deleted
+// there already does not count: it holds nothing of what is there now.
+func linkInto(link, dir string) (string, error) {
+	target, err := os.Readlink(link)
+	if err != nil {
+		return "", ignoreGone(err)
+	}
+	at, inside := occupiedPath(strings.TrimSuffix(target, " (deleted)"), dir)
+	if !inside {
+		return "", nil
+	}
+	if strings.HasSuffix(target, " (deleted)") {
+		var s unix.Stat_t
+		if err := unix.Stat(link, &s); err == nil && s.Nlink == 0 {
+			return "", nil
+		}
+	}
+	return at, nil
+}
+
+// ignoreGone: a process that ended meanwhile is in nobody's way.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return err
+}
+
+// callingProcesses are our parent, its parent and so on, as far as they belong
+// to our terminal session.
+func callingProcesses() map[int]bool {
+	callers := map[int]bool{}
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return callers
+	}
+	for pid := os.Getppid(); pid > 1; {
+		parent, sid, err := parentAndSession(pid)
+		if err != nil || sid != session {
+			break
+		}
+		callers[pid] = true
+		pid = parent
+	}
+	return callers
+}
+
+func parentAndSession(pid int) (parent, session int, err error) {
+	text, err := os.ReadFile(procPath(pid, "stat"))
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name in parentheses may contain anything.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 4 {
+		return 0, 0, errors.New("unexpected format of /proc/PID/stat")
+	}
+	if parent, err = strconv.Atoi(fields[1]); err != nil {
+		return 0, 0, err
+	}
+	session, err = strconv.Atoi(fields[3])
+	return parent, session, err
+}

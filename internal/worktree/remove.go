@@ -1,0 +1,356 @@
+package worktree
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"unwind/teardown"
+)
+
+// Remove removes a worktree if nothing in it could be lost, or finishes what an
+// earlier attempt began. The caller holds the path lock of CanonicalPath; Remove
+// takes the repository's itself.
+//
+// What keeps the worktree is a report, not an error. An error is one of the
+// journal's, passed on as it is, or says that ctx ended (timeout); the report
+// is valid then too. After Remove has returned, the caller writes down the
+// disposition and whether Report.Quarantine is left, together.
+func (e *Engine) Remove(ctx context.Context, target Target, journal Journal, hooks Hooks) (Report, error) {
+	return e.remove(ctx, target, journal, hooks, family{}, false)
+}
+
+func (e *Engine) remove(ctx context.Context, target Target, journal Journal, hooks Hooks, family family, callers bool) (Report, error) {
+	r := &removal{engine: e, target: target, journal: journal, hooks: hooks, family: family, callers: callers,
+		name: hooks.Name, report: Report{Path: target.Path}}
+	if teardown.ValidateID(r.name) != nil {
+		r.name = randomName()
+	}
+	err := r.run(ctx)
+	if err != nil && r.report.Disposition == "" {
+		r.addError(err)
+		r.report.conclude(teardown.DispositionFailed)
+	}
+	if r.report.Disposition == teardown.DispositionRemoved {
+		r.report.Message = printable(target.Path) + " was removed"
+	}
+	return r.report, err
+}
+
+// removal is one attempt at one worktree.
+type removal struct {
+	engine  *Engine
+	target  Target
+	journal Journal
+	hooks   Hooks
+	family  family
+	callers bool
+	name    string
+
+	path   string
+	place  place
+	report Report
+	// quarantine is where the directory is, or was, moved aside.
+	quarantine string
+}
+
+func (r *removal) run(ctx context.Context) error {
+	path, err := CanonicalPath(r.target.Path)
+	if err != nil {
+		return r.begin(ctx)
+	}
+	r.path = path
+	quarantine, condemned := r.journal.Quarantine()
+	if quarantine == "" {
+		if quarantine, condemned, err = recorded(r.target, path); err != nil {
+			return err
+		}
+	}
+	if quarantine == "" {
+		return r.begin(ctx)
+	}
+	if err := checkQuarantine(quarantine, path); err != nil {
+		return err
+	}
+	r.quarantine = quarantine
+	switch {
+	case condemned:
+		return r.resumeCondemned(ctx)
+	case !isDirectory(quarantine):
+		return r.begin(ctx)
+	}
+	// The intent may be written in the worktree's own journal only.
+	if err := r.journal.MovingAside(ctx, quarantine); err != nil {
+		return err
+	}
+	return r.decide(ctx, nil)
+}
+
+// begin looks at the worktree where it is, and moves it aside if it is clean.
+func (r *removal) begin(ctx context.Context) error {
+	path, stop := r.engine.checkTarget(r.target.Path)
+	if stop != nil {
+		r.report.halted(stop)
+		return nil
+	}
+	r.path = path
+	if r.place, stop = identify(r.target, path, path); stop != nil {
+		r.report.locate(r.place)
+		r.report.halted(stop)
+		return r.engine.measure(ctx, &r.report, path, stop, r.hooks)
+	}
+	r.report.locate(r.place)
+	if r.place.missing() {
+		return r.dropMissing(ctx)
+	}
+	seen, err := r.look(path).run(ctx)
+	if err != nil {
+		return err
+	}
+	r.report.record(seen)
+	if len(seen.findings) > 0 {
+		r.report.conclude(teardown.DispositionPreserved)
+		return nil
+	}
+	if moved, err := r.moveAside(ctx); !moved || err != nil {
+		return err
+	}
+	return r.decide(ctx, &r.place)
+}
+
+func (r *removal) look(dir string) *look {
+	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers}
+}
+
+// moveAside is step 9: after it, whoever uses the path gets an error, and nobody
+// can write into the directory by its name.
+func (r *removal) moveAside(ctx context.Context) (moved bool, err error) {
+	quarantine, err := freeQuarantine(r.path, r.name)
+	if err != nil {
+		r.fail("a place to move it to was not found", err)
+		return false, nil
+	}
+	if err := r.journal.MovingAside(ctx, quarantine); err != nil {
+		return false, err
+	}
+	r.engine.reach("moving aside")
+	if err := renameNoReplace(r.path, quarantine); err != nil {
+		r.fail("it could not be moved aside", err)
+		return false, nil
+	}
+	r.quarantine = quarantine
+	r.engine.reach("moved aside")
+	return true, nil
+}
+
+// decide looks again at the quarantined directory and deletes it or puts it
+// back. before is what was looked at before the rename, nil after a crash.
+func (r *removal) decide(ctx context.Context, before *place) error {
+	place, stop := identify(r.target, r.path, r.quarantine)
+	if stop == nil && before != nil && (idOf(place.info) != idOf(before.info) || place.admin != before.admin) {
+		stop = keep(teardown.CodeIdentityMismatch, r.path, "another directory was put at the path while it was looked at")
+	}
+	if stop != nil {
+		r.report.Findings = nil
+		return r.abandon(stop.disposition, stop.finding)
+	}
+	r.place = place
+	r.report.locate(place)
+	seen, err := r.look(r.quarantine).run(ctx)
+	if err != nil {
+		return r.abandonFor(err)
+	}
+	r.report.record(seen)
+	if len(seen.findings) > 0 {
+		return r.abandon("")
+	}
+	r.engine.reach("looked again")
+	if len(seen.lost.all()) > 0 {
+		r.report.Rescued, err = r.engine.keepCommits(ctx, place, r.name, r.hooks)
+		if err != nil && ctx.Err() == nil {
+			r.addError(err)
+			return r.abandon("")
+		}
+	}
+	r.engine.reach("rescued")
+	if err == nil {
+		err = r.journal.Condemned(ctx)
+	}
+	if err != nil {
+		return r.abandonFor(err)
+	}
+	r.engine.reach("condemned")
+	return r.finish(ctx)
+}
+
+// abandon puts the directory back and concludes from the findings.
+func (r *removal) abandon(disposition teardown.Disposition, findings ...Finding) error {
+	r.report.Findings = append(r.report.Findings, findings...)
+	err := putBack(r.quarantine, r.path)
+	if err != nil {
+		r.report.Quarantine = r.quarantine
+		r.report.Notes = append(r.report.Notes, err.Error())
+	}
+	var failed *teardown.Error
+	if errors.As(err, &failed) && failed.Retryable {
+		r.report.Findings = append([]Finding{finding(failed.Code, failed.Message, r.quarantine)}, r.report.Findings...)
+		disposition = ""
+	}
+	r.report.conclude(teardown.DispositionPreserved)
+	if disposition != "" {
+		r.report.Disposition = disposition
+		r.report.describe()
+	}
+	return nil
+}
+
+// abandonFor puts the directory back and passes the error on.
+func (r *removal) abandonFor(err error) error {
+	r.report.Findings = nil
+	r.addError(err)
+	_ = r.abandon("")
+	return err
+}
+
+// finish deletes what is condemned, and then its registration.
+func (r *removal) finish(ctx context.Context) error {
+	err := deleteDirectory(ctx, r.quarantine, r.hooks.report, r.engine.reach)
+	if err != nil {
+		r.report.Quarantine = r.quarantine
+		if ctx.Err() != nil {
+			return stopped(ctx.Err())
+		}
+		r.fail("it was moved aside and could not be deleted whole; the next attempt goes on", err)
+		return nil
+	}
+	r.engine.reach("deleted")
+	return r.dropEntry(ctx, teardown.DispositionRemoved)
+}
+
+func (r *removal) dropEntry(ctx context.Context, disposition teardown.Disposition) error {
+	rescued, err := r.engine.drop(ctx, r.place, r.name, r.hooks)
+	r.report.Rescued = append(r.report.Rescued, rescued...)
+	if ctx.Err() != nil && err != nil {
+		return stopped(ctx.Err())
+	}
+	if err != nil {
+		r.report.Findings = nil
+		r.addError(err)
+		r.report.conclude(teardown.DispositionFailed)
+		return nil
+	}
+	r.engine.reach("dropped")
+	r.report.conclude(disposition)
+	return nil
+}
+
+// dropMissing drops the registration of a directory that is gone.
+func (r *removal) dropMissing(ctx context.Context) error {
+	seen, err := r.engine.lookMissing(ctx, r.place, r.hooks)
+	if err != nil {
+		return err
+	}
+	r.report.record(seen)
+	if len(seen.findings) > 0 {
+		r.report.conclude(teardown.DispositionPreserved)
+		return nil
+	}
+	return r.dropEntry(ctx, teardown.DispositionAlreadyGone)
+}
+
+// resumeCondemned only deletes: a half-deleted directory says nothing any more.
+func (r *removal) resumeCondemned(ctx context.Context) error {
+	if isDirectory(r.quarantine) {
+		r.place = r.condemnedPlace()
+		return r.finish(ctx)
+	}
+	// Whether the fact was written may have been unknown when the directory was
+	// put back. Then it is at its path, whole.
+	if place, stop := identify(r.target, r.path, r.path); stop == nil && !place.missing() {
+		return r.begin(ctx)
+	}
+	r.place = r.condemnedPlace()
+	return r.dropEntry(ctx, teardown.DispositionRemoved)
+}
+
+// condemnedPlace finds the registration of a directory that is partly or wholly
+// deleted. Without one there is nothing left to drop.
+func (r *removal) condemnedPlace() place {
+	p := place{path: r.path}
+	repo, err := repositoryOf(r.target, r.path)
+	if err != nil {
+		return p
+	}
+	p.repo = repo
+	if p.registered, err = repo.registrations(); err != nil {
+		return p
+	}
+	for _, entry := range at(p.registered, r.path) {
+		nonce, err := readNonce(entry.admin)
+		if err == nil && (r.target.Nonce == "" || nonce == r.target.Nonce) {
+			p.admin, p.nonce = entry.admin, nonce
+		}
+	}
+	return p
+}
+
+func (r *removal) fail(what string, err error) {
+	r.report.Findings = []Finding{finding(errnoCode(err), what+": "+err.Error(), r.path)}
+	r.report.conclude(teardown.DispositionFailed)
+}
+
+func (r *removal) addError(err error) {
+	f := finding(teardown.CodeGitFailed, err.Error(), r.path)
+	var coded *teardown.Error
+	var git *GitError
+	switch {
+	case errors.As(err, &coded):
+		f.Code, f.Retryable = coded.Code, coded.Retryable
+	case !errors.As(err, &git):
+		f.Code = errnoCode(err)
+	}
+	r.report.Findings = append(r.report.Findings, f)
+}
+
+// repositoryOf finds the repository of a target whose directory may be moved
+// aside.
+func repositoryOf(target Target, path string) (repository, error) {
+	if target.Repository != "" {
+		return findRepository(target.Repository)
+	}
+	for _, dir := range append([]string{path}, quarantinesAt(path)...) {
+		if admin, err := readGitFile(filepath.Join(dir, ".git")); err == nil {
+			return findRepository(admin)
+		}
+	}
+	return repository{}, errNoRepository
+}
+
+func quarantinesAt(path string) []string {
+	names, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, name := range names {
+		if name.IsDir() && isQuarantineOf(name.Name(), filepath.Base(path)) {
+			found = append(found, filepath.Join(filepath.Dir(path), name.Name()))
+		}
+	}
+	return found
+}
+
+func (e *Engine) reach(step string) {
+	if e.reached != nil {
+		e.reached(step)
+	}
+}
+
+func (e *Engine) lockWait() time.Duration {
+	if e.LockWait <= 0 {
+		return DefaultLockWait
+	}
+	return e.LockWait
+}

@@ -1,0 +1,34 @@
+package worktree
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// statAt looks at one entry without following it. statx also tells mount points
+// and immutable files, which no other call does.
+func statAt(fd int, name string) (stat, error) {
+	var x unix.Statx_t
+	err := unix.Statx(fd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &x)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		var s unix.Stat_t
+		if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return stat{}, err
+		}
+		return fromUnix(&s), nil
+	}
+	if err != nil {
+		return stat{}, err
+	}
+	mode := uint32(x.Mode)
+	return stat{
+		id:     fileID{unix.Mkdev(x.Dev_major, x.Dev_minor), x.Ino},
+		kind:   mode & unix.S_IFMT,
+		perm:   mode &^ unix.S_IFMT,
+		uid:    x.Uid,
+		size:   int64(x.Size),
+		frozen: x.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) != 0,
+		mount:  x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
+	}, nil
+}

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package worktree
+
+import "golang.org/x/sys/unix"
+
+// statAt looks at one entry without following it. Mount points show by their
+// device only.
+func statAt(fd int, name string) (stat, error) {
+	var s unix.Stat_t
+	if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return stat{}, err
+	}
+	return fromUnix(&s), nil
+}

@@ -258,8 +258,8 @@ func TestFlagsWinOverVariables(t *testing.T) {
 
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"UNWIND_PARALEL", "UNWIND_ROOT"}, config.Unknown([]string{
-		"UNWIND_ROOT=/x", "UNWIND_ROOTS=/x", "UNWIND_RUN_ID=1", "HOME=/", "UNWIND_PARALEL=2", "UNWIND_TEST_POSTGRES_URL=x"}))
+	require.Equal(t, []string{"UNWIND_PARALLELS", "UNWIND_ROOT"}, config.Unknown([]string{
+		"UNWIND_ROOT=/x", "UNWIND_ROOTS=/x", "UNWIND_RUN_ID=1", "HOME=/", "UNWIND_PARALLELS=2", "UNWIND_TEST_POSTGRES_URL=x"}))
 	require.Empty(t, config.Unknown(nil))
 }
 

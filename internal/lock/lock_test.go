@@ -45,7 +45,6 @@ func runWorker(dir lock.Dir) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	defer held.Release()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), roleVariable+"=child")
 	child.Stdin = os.Stdin

@@ -16,6 +16,7 @@ import (
 // fast as it can, so that the look and the opening see different things often.
 // The link leads to a place inside the root, which os.Root by itself follows.
 func TestExchangedForALink(t *testing.T) {
+	t.Parallel()
 	for kind, resource := range map[string]string{"file": "work/precious", "dir": "work"} {
 		t.Run(kind, func(t *testing.T) {
 			p := setup(t)

@@ -136,7 +136,7 @@ func (p place) open() (*found, error) {
 		return nil, err
 	}
 	f := &found{parent: parent, name: filepath.Base(p.relative)}
-	if err := f.look(p); err != nil {
+	if err := f.look(); err != nil {
 		f.close()
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
@@ -150,7 +150,7 @@ func (p place) open() (*found, error) {
 	return f, nil
 }
 
-func (f *found) look(p place) (err error) {
+func (f *found) look() (err error) {
 	if f.info, err = f.parent.Lstat(f.name); err != nil {
 		return err
 	}

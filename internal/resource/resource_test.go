@@ -82,13 +82,12 @@ func (p place) requireIntact(dir string) {
 	}
 }
 
-func requireError(t *testing.T, err error, code teardown.Code, retryable bool) *teardown.Error {
+func requireError(t *testing.T, err error, code teardown.Code, retryable bool) {
 	t.Helper()
 	var e *teardown.Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, code, e.Code, e.Error())
 	require.Equal(t, retryable, e.Retryable, e.Error())
-	return e
 }
 
 func requireGone(t *testing.T, path string) {
@@ -155,8 +154,8 @@ func TestAnotherKindIsRefused(t *testing.T) {
 				continue
 			}
 			_, err := p.clear(kind, path)
-			e := requireError(t, err, teardown.CodeUnsafeTarget, false)
-			require.Contains(t, e.Message, "registered as a "+kind)
+			requireError(t, err, teardown.CodeUnsafeTarget, false)
+			require.ErrorContains(t, err, "registered as a "+kind)
 			_, err = os.Lstat(path)
 			require.NoError(t, err)
 			requireError(t, p.cleaner.Check(teardown.ResourceSpec{Kind: kind, Path: path}), teardown.CodeUnsafeTarget, false)
@@ -248,7 +247,7 @@ func TestPathsThatAreNeverOurs(t *testing.T) {
 
 func TestRepositoriesAreKept(t *testing.T) {
 	p := setup(t)
-	for name, make := range map[string]func(string){
+	for name, fill := range map[string]func(string){
 		"repository": func(dir string) { p.dir(filepath.Join(dir, ".git", "objects")) },
 		"worktree":   func(dir string) { p.file(filepath.Join(dir, ".git")) },
 		"upper case": func(dir string) { p.file(filepath.Join(dir, ".GIT")) },
@@ -261,7 +260,7 @@ func TestRepositoriesAreKept(t *testing.T) {
 		for _, depth := range []string{".", "deep/down"} {
 			dir := p.dir(filepath.Join(p.root, name+strings.ReplaceAll(depth, "/", "-")))
 			other := p.file(filepath.Join(dir, "aaa"))
-			make(p.dir(filepath.Join(dir, depth)))
+			fill(p.dir(filepath.Join(dir, depth)))
 			_, err := p.clear("dir", dir)
 			requireError(t, err, teardown.CodeNestedRepository, false)
 			require.FileExists(t, other, "nothing was removed")

@@ -48,6 +48,7 @@ type finalization struct {
 	// confirmedGoneBy is who said, for this round, that the runtimes are gone.
 	confirmedGoneBy string
 	shown           shownAttributes
+	pause           time.Duration
 }
 
 func newFinalization(ctx workflow.Context, in teardown.FinalizeSessionInput) (*finalization, error) {
@@ -102,7 +103,11 @@ func (f *finalization) run(ctx workflow.Context) (teardown.Result, error) {
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			return teardown.Result{}, f.continueAsNew(ctx)
 		}
+		before, asked := f.begun.Step, f.requests.any()
 		if err := f.begin(); err != nil {
+			return teardown.Result{}, err
+		}
+		if err := f.pauseIfNothingChanged(before, asked); err != nil {
 			return teardown.Result{}, err
 		}
 		if f.begun.Outcome != "" {
@@ -177,6 +182,18 @@ func (f *finalization) begin() error {
 	return nil
 }
 
+// pauseIfNothingChanged keeps a run that begins again, although nobody asked for
+// a new round, from spinning.
+func (f *finalization) pauseIfNothingChanged(before teardown.Step, asked bool) error {
+	if asked || f.begun.Step != before || f.begun.Outcome != "" {
+		f.pause = 0
+		return nil
+	}
+	f.pause = min(max(2*f.pause, firstPause), maxPause)
+	return workflow.NewTimerWithOptions(f.steps, f.pause, workflow.TimerOptions{
+		Summary: "The facts have not changed; look again"}).Get(f.steps, nil)
+}
+
 // round does everything that is left, once, and parks or finishes.
 func (f *finalization) round(ctx workflow.Context) (verdict, error) {
 	if f.cancelled() {
@@ -239,7 +256,14 @@ func (f *finalization) stopFor(ctx workflow.Context, o *obstacle) (verdict, erro
 func (f *finalization) park(ctx workflow.Context, o *obstacle) (verdict, error) {
 	var answer teardown.ParkResult
 	in := teardown.ParkInput{Step: f.begun.Step, Reason: o.reason, Failure: o.failure}
-	if err := f.askFacts(f.steps, "Record why it waits", facts.ParkFinalization, in, &answer); err != nil {
+	err := f.askFacts(f.steps, "Record why it waits", facts.ParkFinalization, in, &answer)
+	if err != nil && o.reason != teardown.ReasonAttemptsExhausted {
+		// An earlier round left a worktree half-way: only used-up attempts, which
+		// that is, may be recorded beside it.
+		in.Reason = teardown.ReasonAttemptsExhausted
+		err = f.askFacts(f.steps, "Record why it waits", facts.ParkFinalization, in, &answer)
+	}
+	if err != nil {
 		return again, err
 	}
 	if answer.Superseded {
@@ -251,8 +275,8 @@ func (f *finalization) park(ctx workflow.Context, o *obstacle) (verdict, error) 
 		return again, nil
 	}
 	f.status.Result = answer.Result
-	f.status.ParkedReason = o.reason
-	f.show(ctx, teardown.PhaseParked, o.reason)
+	f.status.ParkedReason = in.Reason
+	f.show(ctx, teardown.PhaseParked, in.Reason)
 	return parked, nil
 }
 

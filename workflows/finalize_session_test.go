@@ -343,6 +343,40 @@ func TestSupersededParkingBeginsAgain(t *testing.T) {
 	require.Equal(t, teardown.OutcomeFinalized, result.Outcome)
 }
 
+func TestRunThatBeginsAgainWithoutAReasonPausesLongerEachTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	finishes := 0
+	w.onFinish = func() (teardown.FinishResult, error) {
+		finishes++
+		return teardown.FinishResult{Superseded: finishes < 12}, nil
+	}
+	began := w.Now()
+	result, err := w.run(t, teardown.FinalizeSessionInput{})
+	require.NoError(t, err)
+	require.Equal(t, teardown.OutcomeFinalized, result.Outcome)
+	require.Greater(t, w.Now().Sub(began), 5*time.Minute)
+}
+
+func TestCancelledBesideAHalfRemovedWorktreeIsParkedForUsedUpAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.onRelease = func() (teardown.ReleaseLeasesResult, error) {
+		w.CancelWorkflow()
+		return teardown.ReleaseLeasesResult{}, nil
+	}
+	w.onPark = func(in teardown.ParkInput) (teardown.ParkResult, error) {
+		if in.Reason != teardown.ReasonAttemptsExhausted {
+			return teardown.ParkResult{}, refusal(teardown.CodeInternal)
+		}
+		return teardown.ParkResult{}, nil
+	}
+	_, err := w.run(t, teardown.FinalizeSessionInput{})
+	var cancelled *temporal.CanceledError
+	require.ErrorAs(t, err, &cancelled)
+	require.Equal(t, []string{teardown.ReasonCancelled, teardown.ReasonAttemptsExhausted}, []string{w.parks[0].Reason, w.parks[1].Reason})
+}
+
 func TestNewerGenerationGoesOnInTheSameRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -193,8 +193,10 @@ func (w *world) park(_ context.Context, in teardown.ParkInput) (teardown.ParkRes
 	w.parked = in.Reason
 	result := w.result()
 	result.Failure = in.Failure
-	if in.Reason == teardown.ReasonAttemptsExhausted {
-		result.Worktrees[0].Disposition = teardown.DispositionFailed
+	for i := range result.Worktrees {
+		if in.Reason == teardown.ReasonAttemptsExhausted {
+			result.Worktrees[i].Disposition = teardown.DispositionFailed
+		}
 	}
 	return teardown.ParkResult{Result: result}, nil
 }

@@ -1,0 +1,339 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"unwind/teardown"
+)
+
+// NewSession is a session with all that it holds. Ids that are left empty are
+// made. A worktree's ParentID names a registered worktree or another one here;
+// its path must contain the worktree's.
+type NewSession struct {
+	ID, Host     string
+	TaskID       string // "" outside of a task; one that is not known is opened
+	ManifestHash string // the same again is a no-op, another one a conflict
+	Runtimes     []NewRuntime
+	Worktrees    []NewWorktree
+	Resources    []NewResource
+	// Retire lists worktrees of earlier sessions that are in the way; see
+	// RetireWorktree. The caller holds their path locks.
+	Retire []string
+}
+
+// NewRuntime is a runtime to register, with its identity pinned.
+type NewRuntime struct {
+	ID     string
+	Handle teardown.Runtime // Role "" means agent
+}
+
+// NewWorktree is a worktree to register. Paths are canonical.
+type NewWorktree struct {
+	ID, Repository, Path, Branch, ParentID, Nonce string
+}
+
+// NewResource is a resource to register.
+type NewResource struct{ ID, Kind, Path string }
+
+// AddSession registers a live session of generation 1 and leases its worktrees,
+// all or nothing. Added is false if the session is known with the same hash.
+// The caller holds the path locks of the worktrees. Codes: conflict (the id or
+// a path is taken; the message names the holder), task_closed, invalid_id,
+// invalid_manifest, path_not_utf8, and what makes an ancestor unusable
+// (worktree_deleting, worktree_removed, worktree_missing).
+func (s *Store) AddSession(ctx context.Context, n NewSession) (added bool, err error) {
+	if err := n.check(); err != nil {
+		return false, err
+	}
+	n.complete()
+	err = s.write(ctx, func(tx queries) error {
+		added, err = addSession(ctx, tx, n)
+		return err
+	})
+	return added && err == nil, err
+}
+
+func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err error) {
+	if known, err := knownAlready(ctx, tx, n); err != nil || known {
+		return false, err
+	}
+	if err := enterTask(ctx, tx, n); err != nil {
+		return false, err
+	}
+	at := now()
+	rows, err := tx.exec(ctx, `INSERT INTO sessions (id, host, task_id, manifest_hash, created_at, updated_at)
+		VALUES (?, ?, NULLIF(?, ''), ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		n.ID, n.Host, n.TaskID, n.ManifestHash, at, at)
+	if err != nil {
+		return false, err
+	}
+	if rows == 0 { // somebody else has added it since we looked
+		_, err := knownAlready(ctx, tx, n)
+		return false, err
+	}
+	if err := addWorktrees(ctx, tx, n); err != nil {
+		return false, err
+	}
+	for _, r := range n.Runtimes {
+		_, err := tx.exec(ctx, `INSERT INTO runtimes (id, session_id, generation, kind, role, handle, state)
+			VALUES (?, ?, 1, ?, ?, ?, 'running')`, r.ID, n.ID, r.Handle.Kind, r.Handle.Role, JSONOf(r.Handle))
+		if err != nil {
+			return false, err
+		}
+	}
+	for _, r := range n.Resources {
+		_, err := tx.exec(ctx, "INSERT INTO resources (id, session_id, generation, kind, path) VALUES (?, ?, 1, ?, ?)",
+			r.ID, n.ID, r.Kind, r.Path)
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func knownAlready(ctx context.Context, tx queries, n NewSession) (bool, error) {
+	var hash string
+	found, err := tx.one(ctx, &hash, "SELECT manifest_hash FROM sessions WHERE id = ?", n.ID)
+	if err != nil || !found {
+		return false, err
+	}
+	if hash != n.ManifestHash {
+		return false, conflict("Session %s is registered with another manifest; choose another id", n.ID)
+	}
+	return true, nil
+}
+
+func enterTask(ctx context.Context, tx queries, n NewSession) error {
+	if n.TaskID == "" {
+		return nil
+	}
+	at := now()
+	if _, err := tx.exec(ctx, "INSERT INTO tasks (id, created_at, updated_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+		n.TaskID, at, at); err != nil {
+		return err
+	}
+	return lockOpenTask(ctx, tx, n.TaskID)
+}
+
+// lockOpenTask locks the task's row and refuses once its barrier is set.
+func lockOpenTask(ctx context.Context, tx queries, id string) error {
+	t, found, err := lockTask(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	if !found || t.closed() {
+		return taskClosed(id)
+	}
+	return nil
+}
+
+func addWorktrees(ctx context.Context, tx queries, n NewSession) error {
+	if len(n.Worktrees) == 0 && len(n.Retire) == 0 {
+		return nil
+	}
+	if err := lockTrees(ctx, tx, n.Host); err != nil {
+		return err
+	}
+	toLock := slices.Clone(n.Retire)
+	above := map[string][]string{}
+	for _, w := range n.Worktrees {
+		parent := w.ParentID
+		if n.declares(parent) {
+			parent = ""
+		}
+		list, err := ancestors(ctx, tx, n.Host, w.Path, parent)
+		if err != nil {
+			return err
+		}
+		above[w.ID] = list
+		toLock = append(toLock, list...)
+	}
+	locked, err := lockWorktrees(ctx, tx, toLock...)
+	if err != nil {
+		return err
+	}
+	for _, id := range n.Retire {
+		if err := retire(ctx, tx, locked[id]); err != nil {
+			return err
+		}
+	}
+	for _, w := range n.Worktrees {
+		if w.ParentID != "" && !n.declares(w.ParentID) {
+			if err := usableParent(locked[w.ParentID], n.Host, w.Path); err != nil {
+				return err
+			}
+		}
+		for _, id := range above[w.ID] {
+			if slices.Contains(n.Retire, id) {
+				continue
+			}
+			if err := usableAncestor(locked[id], w.Path); err != nil {
+				return err
+			}
+		}
+		if err := addWorktree(ctx, tx, n, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockTrees lets one transaction at a time add worktrees on a host. A parent
+// and a child added at once would not see each other, and the parent's claim
+// could move the child. SQLite has one writer anyway.
+func lockTrees(ctx context.Context, tx queries, host string) error {
+	if tx.on.DriverName() != string(Postgres) {
+		return nil
+	}
+	_, err := tx.exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('unwind worktrees of ' || ?, 0))", host)
+	return err
+}
+
+func addWorktree(ctx context.Context, tx queries, n NewSession, w NewWorktree) error {
+	at := now()
+	// A violation would abort the transaction, hence DO NOTHING.
+	rows, err := tx.exec(ctx, `INSERT INTO worktrees (id, host, repository, path, branch, parent_id, nonce, state, created_at, updated_at)
+		VALUES (?, ?, ?, ?, ?, NULLIF(?, ''), ?, 'active', ?, ?)
+		ON CONFLICT (host, path) WHERE state <> 'removed' DO NOTHING`,
+		w.ID, n.Host, w.Repository, w.Path, w.Branch, w.ParentID, w.Nonce, at, at)
+	if err != nil {
+		return err
+	}
+	if rows == 0 {
+		return pathTaken(ctx, tx, n.Host, w.Path)
+	}
+	_, err = tx.exec(ctx, "INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at) VALUES (?, ?, ?, 1, ?)",
+		w.ID, HolderSession, n.ID, at)
+	return err
+}
+
+func pathTaken(ctx context.Context, tx queries, host, path string) error {
+	w, found, err := worktreeAt(ctx, tx, host, path)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return conflict("The worktree %s is registered under another id; try again", path)
+	}
+	held, err := heldLeases(ctx, tx, w.ID)
+	if err != nil {
+		return err
+	}
+	if len(held) == 0 {
+		return conflict("The worktree %s is registered already and %s, held by nobody; run `unwind reconcile` or choose another path", path, w.State)
+	}
+	return conflict("The worktree %s is registered already and held by %s %s; choose another path", path, held[0].Kind, held[0].ID)
+}
+
+// usableParent refuses a parent that was named but is not one.
+func usableParent(parent Worktree, host, path string) error {
+	if parent.ID == "" || parent.State == WorktreeRemoved {
+		return unusable(teardown.CodeWorktreeRemoved, "The worktree that is to contain %s was removed", path)
+	}
+	if parent.Host != host || !within(path, parent.Path) {
+		return invalidManifest("The worktree %s is not inside its parent %s", path, parent.Path)
+	}
+	return nil
+}
+
+// usableAncestor refuses what is below a worktree that may go at any moment. One
+// that is gone, and whose path another may have by now, contains nothing.
+func usableAncestor(w Worktree, path string) error {
+	switch {
+	case w.State == WorktreeRemoved:
+		return nil
+	case w.State == WorktreeDeleting:
+		return unusable(teardown.CodeWorktreeDeleting, "The worktree %s, which contains %s, is being removed", w.Path, path)
+	case w.QuarantinePath != "":
+		return unusable(teardown.CodeWorktreeMissing, "The worktree %s, which contains %s, was moved aside", w.Path, path)
+	}
+	return nil
+}
+
+// check refuses what the tables could not hold or the protocol not protect.
+func (n *NewSession) check() error {
+	for _, id := range []string{n.ID, n.Host, cmp.Or(n.TaskID, "none")} {
+		if err := teardown.ValidateID(id); err != nil {
+			return err
+		}
+	}
+	for _, w := range n.Worktrees {
+		if err := checkPath(w.Path); err != nil {
+			return err
+		}
+		if !storable(w.Repository) || !storable(w.Branch) {
+			return &teardown.Error{Code: teardown.CodePathNotUTF8,
+				Message: "The repository and branch of " + w.Path + " must be UTF-8 without NUL"}
+		}
+	}
+	for _, r := range n.Resources {
+		if err := checkPath(r.Path); err != nil {
+			return err
+		}
+	}
+	for _, r := range n.Runtimes {
+		switch r.Handle.Role {
+		case "", teardown.RoleAgent, teardown.RoleAuxiliary:
+		default:
+			return invalidManifest("A runtime's role is %q; write agent or auxiliary", r.Handle.Role)
+		}
+	}
+	return n.checkParents()
+}
+
+func (n *NewSession) checkParents() error {
+	seen := map[string]bool{}
+	byID := map[string]string{}
+	for _, w := range n.Worktrees {
+		if seen[w.Path] {
+			return invalidManifest("The worktree %s is listed twice", w.Path)
+		}
+		seen[w.Path] = true
+		byID[w.ID] = w.Path
+	}
+	for _, w := range n.Worktrees {
+		if parent, here := byID[w.ParentID]; w.ParentID != "" && here && !within(w.Path, parent) {
+			return invalidManifest("The worktree %s is not inside its parent %s", w.Path, parent)
+		}
+	}
+	return nil
+}
+
+// complete fills in what may be left out, and puts parents before children.
+func (n *NewSession) complete() {
+	n.Runtimes = slices.Clone(n.Runtimes)
+	for i := range n.Runtimes {
+		n.Runtimes[i].ID = cmp.Or(n.Runtimes[i].ID, NewID())
+		n.Runtimes[i].Handle.Role = cmp.Or(n.Runtimes[i].Handle.Role, teardown.RoleAgent)
+	}
+	n.Resources = slices.Clone(n.Resources)
+	for i := range n.Resources {
+		n.Resources[i].ID = cmp.Or(n.Resources[i].ID, NewID())
+	}
+	n.Worktrees = slices.Clone(n.Worktrees)
+	for i := range n.Worktrees {
+		n.Worktrees[i].ID = cmp.Or(n.Worktrees[i].ID, NewID())
+	}
+	slices.SortStableFunc(n.Worktrees, func(a, b NewWorktree) int { return cmp.Compare(depth(a.Path), depth(b.Path)) })
+}
+
+func (n *NewSession) declares(worktreeID string) bool {
+	return slices.ContainsFunc(n.Worktrees, func(w NewWorktree) bool { return w.ID == worktreeID })
+}
+
+func checkPath(path string) error {
+	if !storable(path) {
+		return &teardown.Error{Code: teardown.CodePathNotUTF8, Message: "A registered path must be UTF-8 without NUL; rename " + readable(path, maxText)}
+	}
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+		return invalidManifest("%q is not a clean absolute path", path)
+	}
+	return nil
+}
+
+func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+
+	"unwind/teardown"
+)
+
+// Begun is what a run of a finalization finds to do.
+type Begun struct {
+	Host string
+	Step teardown.Step
+	// Outcome is set if there is nothing to do: finalized, deferred (the session
+	// is held) or restored (it is live again, at a newer generation).
+	Outcome teardown.Outcome
+	// ParkedReason is set if the finalization waits and no request wakes it.
+	ParkedReason  string
+	Runtimes      []Runtime // not confirmed gone, auxiliary ones first
+	Secrets       bool      // secrets are left to clear
+	Resources     bool      // resources of any kind are
+	SaveRequested bool
+	Result        teardown.Result // what is known so far
+}
+
+// Begin opens the finalization of a terminated session, or goes on with it, and
+// answers what is left to do. Unknown or live: session_not_found, session_live.
+//
+// A request that carries no round (it was sent by Temporal's own tools) makes
+// it record the retry here, unless somebody has begun a newer round than the
+// one the run knows; a run that knows none only wakes what is parked. Recorded
+// is it, too, if its flag would otherwise be lost.
+func (s *Store) Begin(ctx context.Context, in teardown.BeginInput) (begun Begun, err error) {
+	err = s.write(ctx, func(tx queries) error {
+		begun, err = begin(ctx, tx, in)
+		return err
+	})
+	return begun, err
+}
+
+func begin(ctx context.Context, tx queries, in teardown.BeginInput) (Begun, error) {
+	session, found, err := lockSession(ctx, tx, in.SessionID)
+	if err != nil {
+		return Begun{}, err
+	}
+	if !found {
+		return Begun{}, sessionNotFound(in.SessionID)
+	}
+	if session.TerminatedAt == nil {
+		return beginLive(ctx, tx, session, in)
+	}
+	begun := Begun{Host: session.Host, Step: teardown.Step{SessionID: session.ID, Generation: session.Generation, Round: 1}}
+	f, opened, err := finalizationOf(ctx, tx, SessionHolder(begun.Step))
+	if err != nil {
+		return Begun{}, err
+	}
+	if opened {
+		begun.Step.Round = f.Round
+	}
+	switch {
+	case f.FinishedAt != nil:
+		begun.Outcome = teardown.OutcomeFinalized
+	case session.Held(now()):
+		begun.Outcome = teardown.OutcomeDeferred
+	default:
+		return beginWork(ctx, tx, begun, f, opened, in)
+	}
+	begun.Result, err = resultOfSession(ctx, tx, session.ID, session.Generation)
+	begun.Result.Outcome = begun.Outcome
+	return begun, err
+}
+
+// beginLive answers a run whose session was restored, and refuses any other.
+func beginLive(ctx context.Context, tx queries, session Session, in teardown.BeginInput) (Begun, error) {
+	if in.Generation <= 0 || session.Generation <= in.Generation {
+		return Begun{}, sessionLive(session.ID)
+	}
+	result, err := resultOfSession(ctx, tx, session.ID, in.Generation)
+	result.Outcome = teardown.OutcomeRestored
+	return Begun{
+		Host:    session.Host,
+		Step:    teardown.Step{SessionID: session.ID, Generation: in.Generation, Round: in.Round},
+		Outcome: teardown.OutcomeRestored,
+		Result:  result,
+	}, err
+}
+
+func beginWork(ctx context.Context, tx queries, begun Begun, f Finalization, opened bool, in teardown.BeginInput) (_ Begun, err error) {
+	me := SessionHolder(begun.Step)
+	if !opened {
+		if f, err = open(ctx, tx, me, in.Requests); err != nil {
+			return Begun{}, err
+		}
+	} else if request, asked := newRound(f, me, in); asked {
+		if f, err = nextRound(ctx, tx, f, request); err != nil {
+			return Begun{}, err
+		}
+	}
+	if err := started(ctx, tx, me, in.WorkflowID); err != nil {
+		return Begun{}, err
+	}
+	begun.Step.Round, begun.SaveRequested = f.Round, f.SaveRequested
+	if f.ParkedAt != nil {
+		begun.ParkedReason = f.ParkedReason
+	}
+	if begun.Runtimes, err = runtimesLeft(ctx, tx, begun.Step.SessionID); err != nil {
+		return Begun{}, err
+	}
+	left, err := resourcesLeft(ctx, tx, begun.Step.SessionID, begun.Step.Generation)
+	if err != nil {
+		return Begun{}, err
+	}
+	begun.Resources, begun.Secrets = len(left) > 0, len(secrets(left)) > 0
+	begun.Result, err = resultOfSession(ctx, tx, begun.Step.SessionID, begun.Step.Generation)
+	return begun, err
+}
+
+// open writes the finalization's row, of round 1. What the first requests ask
+// for holds for that round: nothing was tried before it.
+func open(ctx context.Context, tx queries, me Holder, requests []teardown.RetryRequest) (Finalization, error) {
+	f := Finalization{Holder: me, Round: 1}
+	for _, r := range requests {
+		if r.IfParked {
+			continue
+		}
+		f.SaveRequested = f.SaveRequested || r.SaveChanges
+		f.RequestedBy = readable(r.RequestedBy, maxText)
+	}
+	_, err := tx.exec(ctx, `INSERT INTO finalizations (holder_kind, holder_id, generation, round, save_requested, requested_by)
+		VALUES (?, ?, ?, ?, ?, ?)`, me.Kind, me.ID, me.Generation, f.Round, f.SaveRequested, f.RequestedBy)
+	return f, err
+}
+
+// started notes the first run's time and the newest run's workflow id.
+func started(ctx context.Context, tx queries, me Holder, workflowID string) error {
+	if _, err := tx.exec(ctx, "UPDATE finalizations SET started_at = ?"+ofHolder+" AND started_at IS NULL",
+		append([]any{now()}, me.key()...)...); err != nil {
+		return err
+	}
+	_, err := tx.exec(ctx, "UPDATE finalizations SET workflow_id = ?"+ofHolder, append([]any{readable(workflowID, maxText)}, me.key()...)...)
+	return err
+}
+
+// newRound decides whether the run's requests make a new round, and with what.
+func newRound(f Finalization, me Holder, in teardown.BeginInput) (request RetryOptions, asked bool) {
+	known := in.Round
+	if in.Generation != 0 && in.Generation != me.Generation {
+		known = 0 // a round of another generation
+	}
+	parked := f.ParkedAt != nil
+	for _, r := range in.Requests {
+		if r.IfParked && !parked {
+			continue
+		}
+		request.SaveChanges = request.SaveChanges || r.SaveChanges
+		if r.Round != 0 { // the sender has recorded it
+			continue
+		}
+		request.By = r.RequestedBy
+		switch {
+		case known == 0 && parked, known == f.Round:
+			asked = true
+		case r.SaveChanges && !f.SaveRequested:
+			asked = true
+		}
+	}
+	return request, asked
+}

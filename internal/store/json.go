@@ -1,0 +1,45 @@
+package store
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+)
+
+// JSON is a value that is kept in a TEXT column. It binds a string: bytes would
+// become a BLOB in SQLite.
+type JSON[T any] struct{ V T }
+
+// JSONOf wraps v for a JSON column.
+func JSONOf[T any](v T) JSON[T] { return JSON[T]{V: v} }
+
+// Value implements driver.Valuer.
+func (j JSON[T]) Value() (driver.Value, error) {
+	text, err := json.Marshal(j.V)
+	if err != nil {
+		return nil, err
+	}
+	return string(text), nil
+}
+
+// Scan implements sql.Scanner. What is not JSON of T is an error.
+func (j *JSON[T]) Scan(src any) error {
+	var text []byte
+	switch v := src.(type) {
+	case nil:
+	case string:
+		text = []byte(v)
+	case []byte:
+		text = v
+	default:
+		return fmt.Errorf("a JSON column holds a %T", src)
+	}
+	var value T
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &value); err != nil {
+			return fmt.Errorf("a JSON column holds something else: %w", err)
+		}
+	}
+	j.V = value
+	return nil
+}

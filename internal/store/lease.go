@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+
+	"unwind/teardown"
+)
+
+// Lease gives a live holder a claim on a registered worktree; again is a no-op.
+// A preserved worktree becomes active with it. The caller holds the path lock
+// and has seen the directory. Codes: worktree_deleting, worktree_removed (also
+// an unknown id), worktree_missing (it was moved aside); these of an ancestor,
+// too; task_closed, session_not_found, and conflict if the holder is terminated
+// or at another generation.
+func (s *Store) Lease(ctx context.Context, holder Holder, worktreeID string) error {
+	return s.write(ctx, func(tx queries) error {
+		if err := lockLiveHolder(ctx, tx, holder); err != nil {
+			return err
+		}
+		w, err := lockUsable(ctx, tx, worktreeID)
+		if err != nil {
+			return err
+		}
+		at := now()
+		if _, err := tx.exec(ctx, `INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (worktree_id, holder_kind, holder_id, generation)
+			DO UPDATE SET released_at = NULL, disposition = 'pending', code = '', details = '[]', bytes = 0, saved_ref = ''`,
+			w.ID, holder.Kind, holder.ID, holder.Generation, at); err != nil {
+			return err
+		}
+		_, err = tx.exec(ctx, `UPDATE worktrees SET state = 'active', remover_kind = '', remover_id = '', remover_generation = 0, updated_at = ?
+			WHERE id = ? AND state = 'preserved'`, at, w.ID)
+		return err
+	})
+}
+
+// lockLiveHolder locks the task before the session, as everybody does.
+func lockLiveHolder(ctx context.Context, tx queries, holder Holder) error {
+	if holder.Kind == HolderTask {
+		t, found, err := lockTask(ctx, tx, holder.ID)
+		if err != nil {
+			return err
+		}
+		if !found || t.closed() {
+			return taskClosed(holder.ID)
+		}
+		if t.Generation != holder.Generation {
+			return conflict("Task %s is at generation %d, not %d; read it again", t.ID, t.Generation, holder.Generation)
+		}
+		return nil
+	}
+	var taskID string
+	if _, err := tx.one(ctx, &taskID, "SELECT COALESCE(task_id, '') FROM sessions WHERE id = ?", holder.ID); err != nil {
+		return err
+	}
+	if taskID != "" {
+		if err := lockOpenTask(ctx, tx, taskID); err != nil {
+			return err
+		}
+	}
+	session, found, err := lockSession(ctx, tx, holder.ID)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return sessionNotFound(holder.ID)
+	}
+	if session.TerminatedAt != nil || session.Generation != holder.Generation {
+		return conflict("Session %s is terminated or at another generation than %d; only a live session can hold a worktree",
+			session.ID, holder.Generation)
+	}
+	return nil
+}
+
+// lockUsable locks the worktree and its ancestors, and refuses one that is not
+// there to be used.
+func lockUsable(ctx context.Context, tx queries, id string) (Worktree, error) {
+	var w Worktree
+	found, err := tx.one(ctx, &w, "SELECT "+worktreeColumns+" FROM worktrees WHERE id = ?", id)
+	if err != nil {
+		return w, err
+	}
+	if !found {
+		return w, unusable(teardown.CodeWorktreeRemoved, "There is no worktree with id %s", id)
+	}
+	above, err := ancestors(ctx, tx, w.Host, w.Path, w.ParentID)
+	if err != nil {
+		return w, err
+	}
+	locked, err := lockWorktrees(ctx, tx, append(above, id)...)
+	if err != nil {
+		return w, err
+	}
+	w = locked[id]
+	switch {
+	case w.State == WorktreeRemoved:
+		return w, unusable(teardown.CodeWorktreeRemoved, "The worktree %s was removed", w.Path)
+	case w.State == WorktreeDeleting:
+		return w, unusable(teardown.CodeWorktreeDeleting, "The worktree %s is being removed", w.Path)
+	case w.QuarantinePath != "":
+		return w, unusable(teardown.CodeWorktreeMissing, "The worktree %s was moved aside to %s", w.Path, w.QuarantinePath)
+	}
+	for _, ancestor := range above {
+		if err := usableAncestor(locked[ancestor], w.Path); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}

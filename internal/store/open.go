@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jmoiron/sqlx"
+	_ "github.com/lib/pq"  // driver "postgres"
+	_ "modernc.org/sqlite" // driver "sqlite"
+
+	"unwind/teardown"
+)
+
+// Store is one database. It is safe for concurrent use.
+type Store struct {
+	db *sqlx.DB
+	at location
+}
+
+// Open opens the database at url, "sqlite:///abs/path.db" or "postgres://…". It
+// migrates nothing, except that a SQLite file that is missing or empty is made.
+// A database of another version gives CodeSchemaVersion with the sentence what
+// to run, one that does not answer CodeDatabaseUnavailable, a URL that cannot
+// be used "invalid_config".
+func Open(ctx context.Context, url string) (*Store, error) {
+	at, err := locate(url)
+	if err != nil {
+		return nil, err
+	}
+	if at.dialect == SQLite {
+		if err := at.makeFile(ctx); err != nil {
+			return nil, err
+		}
+	}
+	db, err := at.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{db: db, at: at}
+	have, err := appliedVersion(ctx, queries{db}, at.dialect)
+	if err == nil {
+		err = at.checkVersion(have)
+	}
+	if err != nil {
+		_ = db.Close()
+		return nil, at.explain(err)
+	}
+	return s, nil
+}
+
+// Close closes the connections.
+func (s *Store) Close() error { return s.at.explain(s.db.Close()) }
+
+// Dialect says which database it is.
+func (s *Store) Dialect() Dialect { return s.at.dialect }
+
+// Ping asks whether the database answers.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return s.at.explain(s.db.PingContext(ctx))
+}
+
+// NewID makes an id for a runtime, a worktree or a resource. Later ones sort
+// after earlier ones, so that lists keep the order of the manifest.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// connect opens a pool and makes sure that the database answers.
+func (l location) connect(ctx context.Context) (*sqlx.DB, error) {
+	db, err := sqlx.Open(string(l.dialect), l.dsn)
+	if err != nil {
+		return nil, &teardown.Error{Code: codeInvalidConfig, Cause: l.redact(err),
+			Message: "The database URL cannot be used; check its options"}
+	}
+	db.SetMaxOpenConns(10)
+	db.SetMaxIdleConns(4)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := db.PingContext(ctx); err != nil {
+		_ = db.Close()
+		return nil, l.explain(err)
+	}
+	return db, nil
+}
+
+// makeFile creates and migrates a SQLite database on its first use. A file that
+// holds something else is left as it is.
+func (l location) makeFile(ctx context.Context) error {
+	empty, err := l.inspectFile()
+	if err != nil {
+		return err
+	}
+	if !empty {
+		db, err := l.connect(ctx)
+		if err != nil {
+			return err
+		}
+		blank, err := isBlank(ctx, queries{db})
+		if closeErr := db.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil || !blank {
+			return l.explain(err)
+		}
+	}
+	_, err = l.migrate(ctx)
+	return err
+}
+
+// inspectFile reports whether the file is missing or empty, without having
+// SQLite open it, which would write beside it.
+func (l location) inspectFile() (empty bool, err error) {
+	info, err := os.Stat(l.path)
+	if os.IsNotExist(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, l.cannotOpen(err)
+	}
+	if !info.Mode().IsRegular() {
+		return false, l.notOurs(fmt.Errorf("it is a %s", fileKind(info.Mode())))
+	}
+	if info.Size() == 0 {
+		return true, nil
+	}
+	file, err := os.Open(l.path)
+	if err != nil {
+		return false, l.cannotOpen(err)
+	}
+	defer file.Close()
+	const magic = "SQLite format 3\x00"
+	head := make([]byte, len(magic))
+	if n, _ := file.Read(head); string(head[:n]) != magic {
+		return false, l.notOurs(nil)
+	}
+	return false, nil
+}
+
+func fileKind(mode fs.FileMode) string {
+	if mode.IsDir() {
+		return "directory"
+	}
+	return "special file"
+}
+
+func (l location) cannotOpen(cause error) error {
+	return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: cause, Message: fmt.Sprintf(
+		"The database file %s cannot be opened; check that it and its directory may be read and written", l.path)}
+}
+
+// create makes the empty file, for its owner only: it names paths and processes.
+func (l location) create() error {
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
+		return l.cannotOpen(err)
+	}
+	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return l.cannotOpen(err)
+	}
+	return file.Close()
+}

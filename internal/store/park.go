@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+
+	"unwind/teardown"
+)
+
+// Park records that the finalization waits, and why. Parked already: it stays
+// as it is. Superseded if a newer round or generation has taken over.
+//
+// For a reason that a person has to look at it is refused (CodeInternal) while a
+// worktree of this remover is deleting; used-up attempts and an absent host
+// leave such rows behind, to be gone on with.
+func (s *Store) Park(ctx context.Context, in teardown.ParkInput) (parked teardown.ParkResult, err error) {
+	err = s.write(ctx, func(tx queries) error {
+		parked = teardown.ParkResult{}
+		at, err := stand(ctx, tx, in.Step)
+		if err != nil {
+			return err
+		}
+		parked.Superseded = !at.current
+		if at.current && at.finalization.ParkedAt == nil {
+			if err := park(ctx, tx, in); err != nil {
+				return err
+			}
+		}
+		parked.Result, err = resultOfSession(ctx, tx, in.Step.SessionID, in.Step.Generation)
+		return err
+	})
+	return parked, err
+}
+
+func park(ctx context.Context, tx queries, in teardown.ParkInput) error {
+	me := SessionHolder(in.Step)
+	left, err := deletingBy(ctx, tx, me)
+	if err != nil {
+		return err
+	}
+	if _, err := lockWorktrees(ctx, tx, ids(left)...); err != nil {
+		return err
+	}
+	if left, err = deletingBy(ctx, tx, me); err != nil {
+		return err
+	}
+	switch in.Reason {
+	case teardown.ReasonAttemptsExhausted:
+		if err := markFailed(ctx, tx, in, left); err != nil {
+			return err
+		}
+	case teardown.ReasonHostUnreachable:
+	default:
+		if len(left) > 0 {
+			return &teardown.Error{Code: teardown.CodeInternal, Details: bounded(paths(left)),
+				Message: "The finalization cannot be parked while a worktree is being removed; release the leases again and go on with the plan"}
+		}
+	}
+	_, err = tx.exec(ctx, `UPDATE finalizations SET parked_at = ?, parked_reason = ?, outcome = ?, next_attempt_at = NULL,
+		failure_code = ?, failure_message = ?`+ofHolder,
+		append([]any{now(), in.Reason, string(outcomeWhenParked(in.Reason)),
+			string(in.Failure.Code), readable(in.Failure.Message, maxText)}, me.key()...)...)
+	return err
+}
+
+// markFailed records what the attempts were used up on.
+func markFailed(ctx context.Context, tx queries, in teardown.ParkInput, left []Worktree) error {
+	me := SessionHolder(in.Step)
+	for _, w := range left {
+		if _, err := tx.exec(ctx, "UPDATE leases SET disposition = 'failed', code = COALESCE(NULLIF(code, ''), ?), round = ?"+ofHolder+
+			" AND worktree_id = ? AND disposition = 'pending'",
+			append(append([]any{string(in.Failure.Code), in.Step.Round}, me.key()...), w.ID)...); err != nil {
+			return err
+		}
+	}
+	_, err := tx.exec(ctx, `UPDATE runtimes SET outcome = 'failed', code = COALESCE(NULLIF(code, ''), ?)
+		WHERE session_id = ? AND released_at IS NULL AND outcome = 'pending'`, string(in.Failure.Code), in.Step.SessionID)
+	return err
+}
+
+// outcomeWhenParked is what a caller is told that does not wait for a person.
+func outcomeWhenParked(reason string) teardown.Outcome {
+	switch reason {
+	case teardown.ReasonPreserved, teardown.ReasonRefused:
+		return teardown.OutcomePreserved
+	}
+	return teardown.OutcomeFailed
+}

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+
+	"unwind/teardown"
+)
+
+// RetryOptions are what a retry asks for.
+type RetryOptions struct {
+	// SaveChanges saves uncommitted work, then removes. It holds for all later
+	// rounds of the generation.
+	SaveChanges bool
+	// IfParked does nothing unless the finalization is parked.
+	IfParked bool
+	By       string // who asks
+}
+
+// Retry records a new round and answers its number, which the signal that
+// follows carries. Recorded is false if IfParked and it is not parked; the round
+// is then the current one. A finalization that was never begun is opened, so
+// that the flag is not lost. Live: session_live; finalized already: conflict.
+func (s *Store) Retry(ctx context.Context, sessionID string, o RetryOptions) (round int64, recorded bool, err error) {
+	err = s.write(ctx, func(tx queries) error {
+		round, recorded, err = retry(ctx, tx, sessionID, o)
+		return err
+	})
+	return round, recorded && err == nil, err
+}
+
+func retry(ctx context.Context, tx queries, sessionID string, o RetryOptions) (round int64, recorded bool, err error) {
+	session, found, err := lockSession(ctx, tx, sessionID)
+	if err != nil {
+		return 0, false, err
+	}
+	if !found {
+		return 0, false, sessionNotFound(sessionID)
+	}
+	if session.TerminatedAt == nil {
+		return 0, false, sessionLive(sessionID)
+	}
+	me := Holder{Kind: HolderSession, ID: session.ID, Generation: session.Generation}
+	f, opened, err := finalizationOf(ctx, tx, me)
+	switch {
+	case err != nil:
+		return 0, false, err
+	case f.FinishedAt != nil:
+		return f.Round, false, conflict("Session %s is already finalized; there is nothing to retry", sessionID)
+	case o.IfParked && f.ParkedAt == nil:
+		return f.Round, false, nil
+	case !opened:
+		f, err = open(ctx, tx, me, []teardown.RetryRequest{{SaveChanges: o.SaveChanges, RequestedBy: o.By}})
+		return f.Round, true, err
+	}
+	f, err = nextRound(ctx, tx, f, o)
+	return f.Round, true, err
+}
+
+// nextRound adds a round, in which the attempts start anew. The wish to save
+// changes stays: a wake-up by reconcile must not drop what a person asked for.
+func nextRound(ctx context.Context, tx queries, f Finalization, o RetryOptions) (Finalization, error) {
+	next := Finalization{
+		Holder: f.Holder, Round: f.Round + 1, SaveRequested: f.SaveRequested || o.SaveChanges, RequestedBy: readable(o.By, maxText),
+		WorkflowID: f.WorkflowID, StartedAt: f.StartedAt, RuntimeReleasedAt: f.RuntimeReleasedAt, ResourcesClearedAt: f.ResourcesClearedAt,
+	}
+	if _, err := tx.exec(ctx, `UPDATE finalizations SET round = ?, save_requested = ?, requested_by = ?,
+		parked_at = NULL, parked_reason = '', outcome = '', failure_code = '', failure_message = '',
+		attempt_count = 0, attempt_step = '', attempt_number = 0, last_attempt_at = NULL, next_attempt_at = NULL`+ofHolder,
+		append([]any{next.Round, next.SaveRequested, next.RequestedBy}, f.Holder.key()...)...); err != nil {
+		return f, err
+	}
+	if _, err := tx.exec(ctx, "UPDATE leases SET disposition = 'pending'"+ofHolder+" AND disposition = 'failed'", f.Holder.key()...); err != nil {
+		return f, err
+	}
+	_, err := tx.exec(ctx, `UPDATE runtimes SET outcome = 'pending'
+		WHERE session_id = ? AND released_at IS NULL AND outcome IN ('failed', 'refused')`, f.Holder.ID)
+	return next, err
+}

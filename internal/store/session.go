@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Session returns one session; CodeSessionNotFound if there is none.
+func (s *Store) Session(ctx context.Context, id string) (session Session, err error) {
+	err = s.read(ctx, func(q queries) error {
+		session, err = sessionOf(ctx, q, id)
+		return err
+	})
+	return session, err
+}
+
+func sessionOf(ctx context.Context, q queries, id string) (session Session, err error) {
+	found, err := q.one(ctx, &session, "SELECT "+sessionColumns+" FROM sessions WHERE id = ?", id)
+	if err == nil && !found {
+		err = sessionNotFound(id)
+	}
+	return session, err
+}
+
+// Detail is a session with all that it holds or held, at every generation.
+type Detail struct {
+	Session       Session
+	Runtimes      []Runtime
+	Worktrees     []LeasedWorktree // by generation, then path, so parents come first
+	Resources     []Resource
+	Finalizations []Finalization // by generation
+}
+
+// LeasedWorktree is a worktree with one holder's lease on it.
+type LeasedWorktree struct {
+	Worktree Worktree
+	Lease    Lease
+}
+
+// SessionDetail returns one session with everything; CodeSessionNotFound if
+// there is none.
+func (s *Store) SessionDetail(ctx context.Context, id string) (detail Detail, err error) {
+	err = s.read(ctx, func(q queries) error {
+		detail = Detail{}
+		if detail.Session, err = sessionOf(ctx, q, id); err != nil {
+			return err
+		}
+		if err := q.all(ctx, &detail.Runtimes, "SELECT "+runtimeColumns+" FROM runtimes WHERE session_id = ? ORDER BY generation, id", id); err != nil {
+			return err
+		}
+		if err := q.all(ctx, &detail.Resources, "SELECT "+resourceColumns+" FROM resources WHERE session_id = ? ORDER BY generation, id", id); err != nil {
+			return err
+		}
+		if err := q.all(ctx, &detail.Finalizations, "SELECT "+finalizationColumns+` FROM finalizations
+			WHERE holder_kind = 'session' AND holder_id = ? ORDER BY generation`, id); err != nil {
+			return err
+		}
+		var leases []Lease
+		if err := q.all(ctx, &leases, "SELECT "+leaseColumns+` FROM leases
+			WHERE holder_kind = 'session' AND holder_id = ? ORDER BY generation`, id); err != nil {
+			return err
+		}
+		detail.Worktrees, err = withWorktrees(ctx, q, leases)
+		return err
+	})
+	return detail, err
+}
+
+// Terminate records the intent to release a session. Changed is false if it was
+// recorded before; its time and source then stay as they are.
+func (s *Store) Terminate(ctx context.Context, id, source string) (session Session, changed bool, err error) {
+	err = s.write(ctx, func(tx queries) error {
+		var found bool
+		if session, found, err = lockSession(ctx, tx, id); err != nil {
+			return err
+		}
+		if !found {
+			return sessionNotFound(id)
+		}
+		changed = session.TerminatedAt == nil
+		if !changed {
+			return nil
+		}
+		at := now()
+		session.TerminatedAt, session.UpdatedAt, session.TerminationSource = &at, at, readable(source, maxText)
+		_, err = tx.exec(ctx, "UPDATE sessions SET terminated_at = ?, termination_source = ?, updated_at = ? WHERE id = ?",
+			at, session.TerminationSource, at, id)
+		return err
+	})
+	return session, changed, err
+}
+
+// Hold keeps the finalizer away from a session until the given time, or until
+// further notice if until is nil. Without a time and without a name it lifts
+// the hold. It stops no step that is under way.
+func (s *Store) Hold(ctx context.Context, id string, until *time.Time, by string) (session Session, err error) {
+	err = s.write(ctx, func(tx queries) error {
+		var found bool
+		if session, found, err = lockSession(ctx, tx, id); err != nil {
+			return err
+		}
+		if !found {
+			return sessionNotFound(id)
+		}
+		session.HeldUntil, session.HeldBy, session.UpdatedAt = nil, readable(by, maxText), now()
+		if until != nil {
+			at := stamp(*until)
+			session.HeldUntil = &at
+		}
+		_, err = tx.exec(ctx, "UPDATE sessions SET held_until = ?, held_by = ?, updated_at = ? WHERE id = ?",
+			session.HeldUntil, session.HeldBy, session.UpdatedAt, id)
+		return err
+	})
+	return session, err
+}

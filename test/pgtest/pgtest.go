@@ -1,0 +1,134 @@
+// Package pgtest gives tests a real Postgres of their own: a private cluster
+// from the installed binaries, started once per test process, reachable by a
+// socket in a private directory only, and gone with the process.
+//
+// UNWIND_TEST_POSTGRES_URL names a server to use instead; the role needs the
+// right to create databases. Without either, the test fails: a database that
+// nobody tested is not supported.
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/lib/pq" // driver "postgres"
+)
+
+const patience = 2 * time.Minute
+
+// Database creates an empty database for one test, drops it at its end, and
+// returns its URL.
+func Database(t testing.TB) string {
+	t.Helper()
+	return create(t, "")
+}
+
+// Copy is Database with what prepare put into the first one of that name:
+// prepare runs once per process, on the URL of an empty database, and must
+// close its connections.
+func Copy(t testing.TB, name string, prepare func(ctx context.Context, url string) error) string {
+	t.Helper()
+	made, _ := templates.LoadOrStore(name, &template{})
+	tmpl := made.(*template)
+	tmpl.once.Do(func() {
+		var db string
+		if db, tmpl.err = createDatabase(""); tmpl.err == nil {
+			tmpl.database = db
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			tmpl.err = prepare(ctx, server().at(db))
+		}
+	})
+	if tmpl.err != nil {
+		t.Fatalf("preparing the Postgres database %q: %v", name, tmpl.err)
+	}
+	return create(t, tmpl.database)
+}
+
+type template struct {
+	once     sync.Once
+	database string
+	err      error
+}
+
+var templates sync.Map // name → *template
+
+func create(t testing.TB, from string) string {
+	t.Helper()
+	name, err := createDatabase(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := execute(`DROP DATABASE IF EXISTS "` + name + `" WITH (FORCE)`); err != nil {
+			t.Errorf("dropping a test's database: %v", err)
+		}
+	})
+	return server().at(name)
+}
+
+func createDatabase(from string) (string, error) {
+	name := fmt.Sprintf("unwind_test_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:10]))
+	statement := `CREATE DATABASE "` + name + `"`
+	if from != "" {
+		statement += ` TEMPLATE "` + from + `"`
+	}
+	return name, execute(statement)
+}
+
+// One connection at a time: copying a template fails while another copy of it
+// is under way.
+var admin sync.Mutex
+
+func execute(statement string) error {
+	s := server()
+	if s.err != nil {
+		return s.err
+	}
+	admin.Lock()
+	defer admin.Unlock()
+	db, err := sql.Open("postgres", s.url.String())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err = db.ExecContext(ctx, statement)
+	return err
+}
+
+// running is the server of this process.
+type running struct {
+	url url.URL // of a database to connect to for CREATE DATABASE
+	err error
+}
+
+func (s running) at(database string) string {
+	u := s.url
+	u.Path = "/" + database
+	return u.String()
+}
+
+var server = sync.OnceValue(func() running {
+	if given := os.Getenv("UNWIND_TEST_POSTGRES_URL"); given != "" {
+		u, err := url.Parse(given)
+		if err != nil {
+			return running{err: fmt.Errorf("UNWIND_TEST_POSTGRES_URL is not a URL")}
+		}
+		return running{url: *u}
+	}
+	u, err := startCluster()
+	if err != nil {
+		return running{err: err}
+	}
+	return running{url: *u}
+})

@@ -77,7 +77,11 @@ func (e *Engine) unregister(ctx context.Context, p place, name string, hooks Hoo
 	if err != nil {
 		return rescued, err
 	}
-	dropped := filepath.Join(p.repo.common, droppedMark+filepath.Base(p.admin)+"-"+name)
+	// One of the same name is what a crash left of an earlier drop.
+	if err := e.sweep(ctx, p.repo); err != nil {
+		return rescued, err
+	}
+	dropped := filepath.Join(p.repo.common, droppedMark+name)
 	if err := renameNoReplace(p.admin, dropped); err != nil {
 		return rescued, err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +28,7 @@ func scanProcesses(dir string, callers bool) (occupancy, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		what, err := occupies(pid, dir, asked[pid])
+		what, err := occupiesLastingly(pid, dir, asked[pid])
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			seen.hidden++
@@ -37,6 +38,41 @@ func scanProcesses(dir string, callers bool) (occupancy, error) {
 		}
 	}
 	return seen, nil
+}
+
+// How often and how long to wait for a child of ours that has not yet become
+// another program.
+const (
+	forkPolls = 100
+	forkPause = 10 * time.Millisecond
+)
+
+// occupiesLastingly leaves out our own children between fork and exec: until
+// exec they have everything open that we had, such as the directories of
+// another goroutine's walk.
+func occupiesLastingly(pid int, dir string, mayStandThere bool) (string, error) {
+	for range forkPolls {
+		what, err := occupies(pid, dir, mayStandThere)
+		if what == "" || !isFork(pid) {
+			return what, err
+		}
+		time.Sleep(forkPause)
+	}
+	return occupies(pid, dir, mayStandThere)
+}
+
+// isFork: the process is our child and runs our program.
+func isFork(pid int) bool {
+	parent, _, err := parentAndSession(pid)
+	if err != nil || parent != os.Getpid() {
+		return false
+	}
+	theirs, err := os.Stat(procPath(pid, "exe"))
+	if err != nil {
+		return false
+	}
+	ours, err := os.Stat("/proc/self/exe")
+	return err == nil && os.SameFile(theirs, ours)
 }
 
 func procPath(pid int, name string) string {

@@ -3,6 +3,7 @@ package worktree
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,6 +98,9 @@ func (l *look) tree(ctx context.Context, s *seen) error {
 	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip()}
 	var content []Finding
 	contentErr := headErr
+	if len(found.blocking) > 0 {
+		contentErr = fmt.Errorf("git would wait for ever to read %s", printable(found.blocking[0]))
+	}
 	if contentErr == nil {
 		content, contentErr = c.look(ctx)
 	}

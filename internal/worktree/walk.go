@@ -25,6 +25,8 @@ type tree struct {
 	mounts      []string
 	unremovable []string
 	unreadable  []string
+	// blocking are files that git would open and wait for.
+	blocking []string
 }
 
 // node is one directory of a tree.
@@ -272,6 +274,10 @@ func (w *walker) visit(name string) {
 		}
 	case unix.S_IFLNK:
 		w.remember(link, name)
+	case unix.S_IFIFO, unix.S_IFCHR, unix.S_IFBLK:
+		if strings.HasPrefix(name, ".git") {
+			w.tree.blocking = append(w.tree.blocking, join(w.here(), name))
+		}
 	}
 }
 

@@ -65,8 +65,8 @@ func (c Cleaner) Check(spec teardown.ResourceSpec) error {
 	if !found.info.IsDir() {
 		return nil
 	}
-	walk := c.newWalk(context.Background(), nil)
-	dir, err := walk.enter(found.parent, found.name, found.info, spec.Path, found.mount)
+	look := walk{kept: c.identities()}
+	dir, err := look.enter(found.parent, found.name, found.info, spec.Path, found.mount)
 	if err == nil {
 		dir.close()
 	}

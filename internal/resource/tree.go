@@ -21,7 +21,7 @@ const (
 )
 
 func (c Cleaner) clearDir(ctx context.Context, path string, at *found, progress func(teardown.Progress)) (Outcome, error) {
-	walk := c.newWalk(ctx, progress)
+	walk := &walk{ctx: ctx, kept: c.identities(), report: progress}
 	walk.progress.Step = "looking through " + filepath.Base(path)
 	if err := walk.inspect(at.parent, at.name, at.info, path, at.mount); err != nil {
 		return goneMeanwhile(err)
@@ -51,16 +51,16 @@ type walk struct {
 	entries  int
 }
 
-func (c Cleaner) newWalk(ctx context.Context, report func(teardown.Progress)) *walk {
-	w := &walk{ctx: ctx, report: report}
+// identities of what is kept. The spelling of a path may differ where case does
+// not count, and a bind mount has another path altogether.
+func (c Cleaner) identities() []fs.FileInfo {
+	var kept []fs.FileInfo
 	for _, path := range c.kept() {
-		// By identity too: the spelling of a path may differ where case does not
-		// count, and a bind mount has another path altogether.
 		if info, err := os.Stat(path); err == nil {
-			w.kept = append(w.kept, info)
+			kept = append(kept, info)
 		}
 	}
-	return w
+	return kept
 }
 
 // entered is a directory that may be emptied.

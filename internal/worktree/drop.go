@@ -81,6 +81,7 @@ func (e *Engine) unregister(ctx context.Context, p place, name string, hooks Hoo
 	if err := e.sweep(ctx, p.repo); err != nil {
 		return rescued, err
 	}
+	e.reach("dropping")
 	dropped := filepath.Join(p.repo.common, droppedMark+name)
 	if err := renameNoReplace(p.admin, dropped); err != nil {
 		return rescued, err

@@ -38,7 +38,7 @@ func inUse(dir string, callers bool) ([]Finding, []string, error) {
 	}
 	var notes []string
 	if seen.hidden > 0 {
-		notes = append(notes, fmt.Sprintf("%d processes of other users could not be looked at", seen.hidden))
+		notes = append(notes, fmt.Sprintf("%d process(es) of other users could not be looked at", seen.hidden))
 	}
 	if seen.unknown {
 		notes = append(notes, "whether a process works in the directory cannot be told on this system without lsof")

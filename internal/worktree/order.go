@@ -71,7 +71,7 @@ func (e *Engine) removeByHand(ctx context.Context, target Target, hooks Hooks, f
 	}
 	report, err := e.remove(ctx, target, journal, hooks, family, true)
 	report = report.orFailed(err)
-	if report.Quarantine == "" && report.Disposition != teardown.DispositionRemoved {
+	if _, condemned := journal.Quarantine(); !condemned && report.Quarantine == "" {
 		if err := journal.Clear(); err != nil {
 			report.Notes = append(report.Notes, err.Error())
 		}

@@ -1,6 +1,8 @@
 package worktree
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -9,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"unwind/teardown"
 )
 
 // scenario is one state of a worktree and what has to become of it. Verdicts are
@@ -875,6 +879,10 @@ var fileScenarios = []scenario{
 	}},
 }
 
+func lfsPointerText(content string) string {
+	return fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%x\nsize %d\n", sha256.Sum256([]byte(content)), len(content))
+}
+
 // smudge commits an LFS pointer and puts content in its place, with a filter
 // that must not be run.
 func (w *world) smudge(committed, content string) {
@@ -909,7 +917,7 @@ func deepFile(w *world, dir string, depth int, name string) {
 	w.do(unix.Close(file))
 	w.do(unix.Close(fd))
 	w.t.Cleanup(func() {
-		_ = deleteDirectory(w.t.Context(), filepath.Join(dir, name), func(progressOf) {}, func(string) {})
+		_ = deleteDirectory(w.t.Context(), filepath.Join(dir, name), func(teardown.Progress) {}, func(string) {})
 	})
 }
 

@@ -1,0 +1,148 @@
+package worktree
+
+import (
+	"strings"
+	"testing"
+)
+
+func FuzzStatus(f *testing.F) {
+	for _, seed := range []string{"", "?? a\x00", " M src/app.txt\x00!! build/\x00", "UU a b\nc\x00", "?? cut", "AM \x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		entries, err := parseStatus(out)
+		if err != nil {
+			return
+		}
+		var again strings.Builder
+		for _, e := range entries {
+			again.WriteString(string([]byte{e.index, e.tree}) + " " + e.path + "\x00")
+		}
+		if again.String() != out {
+			t.Errorf("%q was read as %q", out, again.String())
+		}
+	})
+}
+
+func FuzzIndexEntry(f *testing.F) {
+	oid := strings.Repeat("a1", 20)
+	for _, seed := range []string{"H 100644 " + oid + " 0\ta", "s 160000 " + oid + " 2\tnew\nline\tb", "H 100644 " + oid + " 0", "? x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		entry, err := parseIndexEntry(line)
+		if err == nil && string(entry.tag)+" "+entry.info() != line+"\x00" {
+			t.Errorf("%q was read as %q", line, entry.info())
+		}
+	})
+}
+
+func FuzzRawDiff(f *testing.F) {
+	for _, seed := range []string{"", ":100644 000000 a b D\x00src/app.txt\x00", ":x\x00\x00", "x\x00y\x00", ":x\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		paths, err := parseRawDiff(out)
+		if err == nil && strings.Count(out, "\x00") != 2*len(paths) {
+			t.Errorf("%q has paths %q", out, paths)
+		}
+	})
+}
+
+func FuzzWorktreeList(f *testing.F) {
+	for _, seed := range []string{"", "worktree /a\x00HEAD 1\x00branch refs/heads/a\x00\x00", "worktree /b\x00bare\x00\x00worktree /c\nd\x00detached\x00locked why\x00prunable\x00\x00", "HEAD 1\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		entries, err := parseWorktreeList(out)
+		if err == nil && len(entries) > strings.Count(out, "worktree") {
+			t.Errorf("%q lists %d worktrees", out, len(entries))
+		}
+	})
+}
+
+func FuzzTips(f *testing.F) {
+	a, b, c := strings.Repeat("a", 40), strings.Repeat("b", 40), strings.Repeat("c", 64)
+	for _, seed := range []string{"", a + " " + b + "\n" + b + "\n", a + "\n" + b + " " + c + "\n", "\n", "-" + a + "\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		tips, err := parseTips(out)
+		if err != nil {
+			return
+		}
+		for _, tip := range tips {
+			if strings.Contains(out, " "+tip) {
+				t.Errorf("%q is a tip and a parent in %q", tip, out)
+			}
+		}
+	})
+}
+
+func FuzzRefTips(f *testing.F) {
+	for _, seed := range []string{"", "commit " + strings.Repeat("a", 40) + " refs/worktree/x\n", "tag 1 refs/x\n", "commit\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		tips, err := parseRefTips(out)
+		for _, tip := range tips {
+			if err == nil && (!isOID(tip.oid) || tip.name == "") {
+				t.Errorf("%q was read as %+v", out, tip)
+			}
+		}
+	})
+}
+
+func FuzzReflog(f *testing.F) {
+	a, b := strings.Repeat("a", 40), strings.Repeat("0", 40)
+	for _, seed := range []string{"", b + " " + a + " T <t@x> 1 +0000\tcommit: x\n", "garbage\n", a + " " + a} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, oid := range reflogOIDs(text) {
+			if !isOID(oid) || strings.Trim(oid, "0") == "" {
+				t.Errorf("%q is no object", oid)
+			}
+		}
+	})
+}
+
+func FuzzBatch(f *testing.F) {
+	for _, seed := range []string{"", "a blob 3\nabc\n", "a missing\n", "a blob 9\nabc\n", "a blob -1\n\n", "a blob 0\n\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		objects, err := parseBatch(out)
+		total := 0
+		for _, content := range objects {
+			total += len(content)
+		}
+		if err == nil && total > len(out) {
+			t.Errorf("%d bytes came out of %d", total, len(out))
+		}
+	})
+}
+
+func FuzzPointer(f *testing.F) {
+	for _, seed := range []string{lfsPointerText("x"), "version https://git-lfs.github.com/spec/v1\nsize 1\n", "", "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize -1\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if pointer, ok := parsePointer(text); ok && (len(pointer.sha256) != 64 || pointer.size < 0) {
+			t.Errorf("%q was read as %+v", text, pointer)
+		}
+	})
+}
+
+func FuzzFilterDrivers(f *testing.F) {
+	for _, seed := range []string{"", "filter.lfs.clean\x00filter.lfs.smudge\x00", "filter.a=b.c.clean\x00", "filter.clean\x00", "filter.\x00other\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		for _, driver := range filterDrivers(out) {
+			if !strings.Contains(out, "filter."+driver+".") {
+				t.Errorf("%q is no driver in %q", driver, out)
+			}
+		}
+	})
+}

@@ -1,0 +1,178 @@
+package worktree
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const noNamespace = 77
+
+// bindPrivately mounts dir on itself: same file system, same device.
+func bindPrivately(dir string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	return unix.Mount(dir, dir, "", unix.MS_BIND, "")
+}
+
+func TestMountKeepsWorktree(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"", "node_modules/mounted"} {
+		t.Run("at "+display(at), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.worktree("a")
+			mounted := filepath.Join(a, at)
+			w.put(filepath.Join(mounted, "README.md"), "repo")
+			job := childJob{Root: w.root, Targets: w.targets, Bind: mounted}
+			cmd := job.command(t)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+			if os.Geteuid() != 0 {
+				cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+				cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+				cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+			}
+			out, err := cmd.Output()
+			var exit *exec.ExitError
+			if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.As(err, &exit) && exit.ExitCode() == noNamespace {
+				t.Skipf("this system gives no mount namespace to this user: %v", err)
+			}
+			w.do(err)
+			var got []string
+			w.do(json.Unmarshal(out, &got))
+			if got[0] != "preserved:mount_point" {
+				t.Errorf("got %q", got)
+			}
+			if !isDirectory(mounted) {
+				t.Error("what was mounted is gone")
+			}
+		})
+	}
+}
+
+// TestForeignFiles needs root to make files of another user.
+func TestForeignFiles(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make files that belong to another user")
+	}
+	const other = 54321
+	t.Run("worktree of another user", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.do(os.Lchown(w.worktree("a"), other, other))
+		expect(t, w.removeAll(), "preserved:cannot_inspect")
+	})
+	t.Run("repository of another user", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.worktree("a")
+		w.do(os.Lchown(filepath.Join(w.repo, ".git"), other, other))
+		expect(t, w.removeAll(), "preserved:cannot_inspect")
+	})
+	t.Run("directory that we may not empty", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		a := w.worktree("a")
+		w.put(filepath.Join(a, "node_modules/x/y.js"), "y")
+		w.giveTo(other)
+		w.do(os.Lchown(filepath.Join(a, "node_modules/x"), 0, 0))
+		before := w.snapshot(a)
+		if got := w.removeAs(other); got[0] != "failed:permission_denied" {
+			t.Errorf("got %q", got)
+		}
+		if changed := differences(before, w.snapshot(a)); len(changed) > 0 {
+			t.Errorf("half-deleted: %q", changed)
+		}
+	})
+}
+
+// giveTo makes everything another user's.
+func (w *world) giveTo(uid int) {
+	w.t.Helper()
+	w.do(filepath.WalkDir(w.root, func(path string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, uid))
+	}))
+	// The test's own directories are closed to others.
+	for dir := w.root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		w.do(os.Chmod(dir, 0o755))
+	}
+}
+
+// removeAs removes the targets as another user, with a copy of the test's
+// program that every user may run.
+func (w *world) removeAs(uid uint32) []string {
+	w.t.Helper()
+	program, err := os.Executable()
+	w.do(err)
+	text, err := os.ReadFile(program)
+	w.do(err)
+	w.do(os.WriteFile(w.path("self"), text, 0o755))
+	cmd := childJob{Root: w.root, Targets: w.targets}.command(w.t)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.Path, cmd.Args = w.path("self"), []string{"self"}
+	out, err := cmd.Output()
+	w.do(err)
+	var got []string
+	w.do(json.Unmarshal(out, &got))
+	return got
+}
+
+// TestUnreadable: what we cannot look into is not clean. Root can look into
+// everything, so it works as another user.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"node_modules/x": "preserved:cannot_inspect",
+		"src":            "preserved:cannot_inspect",
+		// To git it is a file that differs.
+		"src/app.txt": "preserved:modified",
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.worktree("a")
+			w.put(filepath.Join(a, "node_modules/x/y"), "y")
+			w.do(os.Chmod(filepath.Join(a, path), 0))
+			if os.Geteuid() != 0 {
+				expect(t, w.removeAll(), want)
+				return
+			}
+			const other = 54321
+			w.giveTo(other)
+			before := w.snapshot(a)
+			if got := w.removeAs(other); got[0] != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if changed := differences(before, w.snapshot(a)); len(changed) > 0 {
+				t.Errorf("changed: %q", changed)
+			}
+		})
+	}
+}
+
+// TestCallerStandsInside: the shell that calls unwind may stand in the worktree,
+// but another process may not.
+func TestCallerStandsInside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.worktree("a")
+	job := childJob{Root: w.root, Targets: w.targets}.command(t)
+	cmd := exec.Command("sh", "-c", `cd "$1" && "$2"; exit $?`, "sh", a, job.Path)
+	cmd.Env = job.Env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.Output()
+	w.do(err)
+	var got []string
+	w.do(json.Unmarshal(out, &got))
+	if got[0] != "removed" {
+		t.Errorf("got %q", got)
+	}
+}

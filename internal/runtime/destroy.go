@@ -15,12 +15,16 @@ import (
 // what is common to all kinds.
 type Plan struct {
 	Runtime teardown.Runtime
-	// Claim proves which processes are the runtime's. Look may add to it.
+	// Claim proves which processes are the runtime's. Weigh may take from it, End
+	// may add to it.
 	Claim *proctable.Claim
 	// Check refuses a record that is not an exact identity.
 	Check func() error
 	// Look reports whether the runtime itself is there, as Kind.Probe does.
 	Look func(ctx context.Context) (State, error)
+	// Weigh finds out what the claim is worth before it is used; may be nil. With
+	// confirmed, what could not be told is not used instead of failing.
+	Weigh func(ctx context.Context, confirmed bool) error
 	// Snapshot is as Kind.Snapshot. It is called only when the runtime is there.
 	Snapshot func(ctx context.Context, dir string) (string, error)
 	// End ends the runtime itself and confirms that; nil if ending its processes
@@ -83,6 +87,11 @@ func (d *destruction) run(ctx context.Context) error {
 	if !confirmed {
 		d.options.Progress("looking for the runtime")
 		if state, err = d.Look(ctx); err != nil {
+			return err
+		}
+	}
+	if d.Weigh != nil {
+		if err := d.Weigh(ctx, confirmed); err != nil {
 			return err
 		}
 	}

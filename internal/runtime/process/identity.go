@@ -57,3 +57,13 @@ func look(rt teardown.Runtime) (runtime.State, error) {
 	}
 	return runtime.Alive, nil
 }
+
+// anothers reports whether the recorded number is that of another run's process:
+// then that is no root, whoever confirmed that the runtime is gone.
+func anothers(rt teardown.Runtime) bool {
+	if check(rt) != nil {
+		return false
+	}
+	_, err := look(rt)
+	return teardown.CodeOf(err) == teardown.CodeRuntimeIdentity
+}

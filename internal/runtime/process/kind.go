@@ -30,9 +30,13 @@ func (Kind) Snapshot(_ context.Context, rt teardown.Runtime, _ string) (string, 
 
 // Destroy implements runtime.Kind.
 func (Kind) Destroy(ctx context.Context, rt teardown.Runtime, options runtime.Options) (runtime.Outcome, error) {
+	roots := []proctable.Root{root(rt)}
+	if anothers(rt) {
+		roots = nil
+	}
 	plan := runtime.Plan{
 		Runtime: rt,
-		Claim:   runtime.Evidence(rt.Identity, []proctable.Root{root(rt)}),
+		Claim:   runtime.Evidence(rt.Identity, roots),
 		Check:   func() error { return check(rt) },
 		Look:    func(context.Context) (runtime.State, error) { return look(rt) },
 	}

@@ -23,8 +23,8 @@ type Root struct {
 //   - is in Cgroup;
 //   - is the child of such a process.
 //
-// A process whose environment gives the tag's name another value belongs to
-// another run, whatever else speaks for it. The calling process, its ancestors
+// A process that was not recorded and whose environment gives the tag's name
+// another value belongs to another run, whatever else speaks for it. The calling process, its ancestors
 // and Exempt are never the run's; nor is a process below the calling one only
 // because it inherited the tag from it.
 type Claim struct {
@@ -36,8 +36,8 @@ type Claim struct {
 	known map[Ref]bool
 }
 
-// Belongings is what a scan found of a run. Untold are processes that something
-// speaks for but that may not be looked into.
+// Belongings is what a scan found of a run. Untold are processes in a group that
+// the run leads, which may not be looked into: that proves nothing either way.
 type Belongings struct {
 	Owned  []Process
 	Untold []Process
@@ -110,6 +110,10 @@ func (s *search) judge(p Process) error {
 	if p.Dead || p.PID <= 1 || s.protected[p.PID] {
 		return nil
 	}
+	if s.recorded(p.Ref) {
+		s.owned[p.PID] = true
+		return nil
+	}
 	tagged := false
 	if s.Tag != "" {
 		environment, err := Environ(p.PID)
@@ -127,8 +131,8 @@ func (s *search) judge(p Process) error {
 			tagged = environment.Has(s.Tag)
 		}
 	}
-	ours := s.recorded(p.Ref) || s.grouped[p.PID]
-	if !ours && (tagged || s.inSession(p)) {
+	ours := s.known[p.Ref] || s.grouped[p.PID]
+	if !ours && (tagged || s.led(p, p.Session)) {
 		ours = !s.inherited || !s.table.Descends(p.PID, s.self)
 	}
 	if ours {
@@ -138,23 +142,16 @@ func (s *search) judge(p Process) error {
 }
 
 func (s *search) recorded(ref Ref) bool {
-	if s.known[ref] {
-		return true
-	}
-	for _, root := range s.Roots {
-		if root.Ref == ref {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Roots, func(root Root) bool { return root.Ref == ref })
 }
 
-// inSession reports whether p is in a kernel session led by a process of the
-// run. While a member lives the kernel does not give the leader's number to
-// anybody else; the start times cover a later use of the number.
-func (s *search) inSession(p Process) bool {
+// led reports whether the kernel session or process group of p, by its number,
+// is one that a process of the run leads or led. While a member lives the kernel
+// does not give the leader's number to anybody else; the start times cover a
+// later use of the number.
+func (s *search) led(p Process, number int) bool {
 	leads := func(leader Ref) bool {
-		if p.Session != leader.PID || p.Start < leader.Start {
+		if number != leader.PID || p.Start < leader.Start {
 			return false
 		}
 		now, there := s.table[leader.PID]
@@ -197,7 +194,7 @@ func (s *search) result(group *cgroup) Belongings {
 		found.Owned = append(found.Owned, p)
 	}
 	for pid := range s.denied {
-		if p := s.table[pid]; !s.owned[pid] && (s.ledByOwned(p.Group) || s.ledByOwned(p.Session)) {
+		if p := s.table[pid]; !s.owned[pid] && s.led(p, p.Group) {
 			found.Untold = append(found.Untold, p)
 		}
 	}
@@ -213,5 +210,3 @@ func (s *search) result(group *cgroup) Belongings {
 	sortByPID(found.Untold)
 	return found
 }
-
-func (s *search) ledByOwned(leader int) bool { return leader > 1 && s.owned[leader] }

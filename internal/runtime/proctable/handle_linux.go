@@ -3,7 +3,6 @@ package proctable
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +12,7 @@ import (
 // another one that was given the same number since.
 type Handle struct {
 	Ref
-	fd int // a pidfd, or -1 where the kernel or a sandbox has none
+	fd int // a pidfd, or -1 where there is none: kernel, sandbox, open files
 }
 
 // Open takes hold of the process that ref names; ErrGone if it has ended.
@@ -22,14 +21,11 @@ func Open(ref Ref) (*Handle, error) {
 		return nil, err
 	}
 	fd, err := unix.PidfdOpen(ref.PID, 0)
-	switch err {
-	case nil:
-	case unix.ESRCH:
+	if errors.Is(err, unix.ESRCH) {
 		return nil, ErrGone
-	case unix.ENOSYS, unix.EPERM, unix.EMFILE, unix.ENFILE:
+	}
+	if err != nil {
 		fd = -1
-	default:
-		return nil, fmt.Errorf("cannot take hold of process %d: %w", ref.PID, err)
 	}
 	h := &Handle{Ref: ref, fd: fd}
 	// Read after the process is held: from here on the number cannot change hands.

@@ -46,7 +46,7 @@ func (p Process) String() string {
 		}
 		return r
 	}, p.Command)
-	return fmt.Sprintf("%d %s", p.PID, strings.ToValidUTF8(printable, "?"))
+	return fmt.Sprintf("%d %s", p.PID, printable)
 }
 
 // Table is one scan of the process table, by process number. The entries were

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,20 +58,11 @@ func Read(pid int) (Process, error) {
 }
 
 func readStat(pid int) (Process, error) {
-	stat, err := os.ReadFile(procPath(pid, "stat"))
+	command, fields, err := statFields(pid)
 	if err != nil {
-		return Process{}, procError(err)
+		return Process{}, err
 	}
-	// The command stands in parentheses and may itself contain any byte.
-	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if open < 0 || end < open {
-		return Process{}, fmt.Errorf("cannot read the status of process %d: %q", pid, stat)
-	}
-	fields := strings.Fields(string(stat[end+1:]))
-	if len(fields) < 20 {
-		return Process{}, fmt.Errorf("cannot read the status of process %d: %q", pid, stat)
-	}
-	p := Process{Ref: Ref{PID: pid}, Command: string(stat[open+1 : end]), Stopped: fields[0] == "T"}
+	p := Process{Ref: Ref{PID: pid}, Command: command, Stopped: fields[0] == "T"}
 	for i, to := range map[int]*int{1: &p.Parent, 2: &p.Group, 3: &p.Session} {
 		if *to, err = strconv.Atoi(fields[i]); err != nil {
 			return Process{}, fmt.Errorf("cannot read the status of process %d: %w", pid, err)
@@ -89,39 +82,99 @@ func readStat(pid int) (Process, error) {
 	return p, nil
 }
 
-// Environ reads the environment of a process. It is ErrDenied for a process
-// of another user or one that forbids it.
+func readState(pid int) (string, error) {
+	_, fields, err := statFields(pid)
+	if err != nil {
+		return "", err
+	}
+	return fields[0], nil
+}
+
+// statFields splits /proc/PID/stat into the command and the fields after it, of
+// which there are at least 20: the state first.
+func statFields(pid int) (command string, fields []string, err error) {
+	stat, err := os.ReadFile(procPath(pid, "stat"))
+	if err != nil {
+		return "", nil, procError(err)
+	}
+	// The command stands in parentheses and may itself contain any byte.
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open >= 0 && end > open {
+		fields = strings.Fields(string(stat[end+1:]))
+	}
+	if len(fields) < 20 {
+		return "", nil, fmt.Errorf("cannot read the status of process %d: %q", pid, stat)
+	}
+	return string(stat[open+1 : end]), fields, nil
+}
+
+// Environ reads the environment of a process. It is ErrDenied for a process of
+// another user or one that forbids it.
 func Environ(pid int) (Environment, error) {
-	block, err := os.ReadFile(procPath(pid, "environ"))
-	if err == nil {
-		return block, nil
-	}
-	if !errors.Is(err, unix.ESRCH) {
-		return nil, procError(err)
-	}
-	// The first thread has exited and took its view with it; any other will do.
-	for _, thread := range otherThreads(pid) {
-		if block, err = os.ReadFile(procPath(pid, "task", thread, "environ")); err == nil {
-			return block, nil
+	block, err := readAtOnce(procPath(pid, "environ"))
+	for _, thread := range standIns(pid, err) {
+		if block, err = readAtOnce(procPath(pid, "task", thread, "environ")); err == nil {
+			break
 		}
 	}
-	return nil, procError(err)
+	return block, procError(err)
+}
+
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 64<<10)) }}
+
+// readAtOnce reads a file of /proc with one system call: a process that begins
+// another program between two of them leaves the first part of its old
+// environment, without what came later.
+func readAtOnce(path string) ([]byte, error) {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	for {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		n, err := file.Read(*buffer)
+		file.Close()
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		if n < len(*buffer) {
+			return bytes.Clone((*buffer)[:n]), nil
+		}
+		*buffer = make([]byte, 2*len(*buffer))
+	}
 }
 
 // WorkingDirectory reads where a process stands: the path, as that process
 // names it, and a path of /proc by which the directory itself can be examined.
 func WorkingDirectory(pid int) (name, link string, err error) {
 	link = procPath(pid, "cwd")
-	if name, err = os.Readlink(link); err == nil {
-		return name, link, nil
-	}
-	for _, thread := range otherThreads(pid) {
+	name, err = os.Readlink(link)
+	for _, thread := range standIns(pid, err) {
 		link = procPath(pid, "task", thread, "cwd")
-		if name, err := os.Readlink(link); err == nil {
-			return name, link, nil
+		if name, err = os.Readlink(link); err == nil {
+			break
 		}
 	}
-	return "", "", procError(err)
+	return name, link, procError(err)
+}
+
+// standIns returns the threads to ask when a process could not be looked into
+// because its first thread has exited and took its view with it.
+func standIns(pid int, failed error) (threads []string) {
+	if failed == nil {
+		return nil
+	}
+	if state, err := readState(pid); err != nil || state != "Z" {
+		return nil
+	}
+	entries, _ := os.ReadDir(procPath(pid, "task"))
+	for _, e := range entries {
+		if e.Name() != strconv.Itoa(pid) {
+			threads = append(threads, e.Name())
+		}
+	}
+	return threads
 }
 
 // signalMask reads one of the signal sets in /proc/PID/status.
@@ -148,20 +201,6 @@ func Ignores(pid int, signal unix.Signal) bool {
 func Catches(pid int, signal unix.Signal) bool {
 	mask, err := signalMask(pid, "SigCgt")
 	return err == nil && mask&(1<<(uint(signal)-1)) != 0
-}
-
-func otherThreads(pid int) []string {
-	entries, err := os.ReadDir(procPath(pid, "task"))
-	if err != nil {
-		return nil
-	}
-	var threads []string
-	for _, e := range entries {
-		if e.Name() != strconv.Itoa(pid) {
-			threads = append(threads, e.Name())
-		}
-	}
-	return threads
 }
 
 func procPath(pid int, rest ...string) string {

@@ -20,16 +20,6 @@ const (
 	pollEvery = 50 * time.Millisecond
 )
 
-// lookToEnd is look for a caller that will end what it finds: it also finds out
-// what the recorded tag is worth on a server that lives.
-func (t *target) lookToEnd(ctx context.Context) (runtime.State, error) {
-	state, err := t.look(ctx)
-	if err != nil {
-		return state, err
-	}
-	return state, t.weighTag(ctx)
-}
-
 // end asks the session's processes, kills the session and returns when it is
 // confirmed gone.
 func (t *target) end(ctx context.Context, reaper *proctable.Reaper) error {

@@ -37,7 +37,7 @@ func (k Kind) Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, e
 		return rt, err
 	}
 	p := &pinning{server: server{k.Binary, rt.Socket}, name: rt.Session, identity: &identity}
-	for _, step := range []func(context.Context) error{p.boot, p.session, p.process, p.mark, p.panes, p.environment} {
+	for _, step := range []func(context.Context) error{p.boot, p.session, p.process, p.panes, p.environment, p.mark} {
 		if err := step(ctx); err != nil {
 			return rt, err
 		}
@@ -53,7 +53,13 @@ type pinning struct {
 	identity *teardown.RuntimeIdentity
 	listing  listing
 	found    session
-	leaders  []proctable.Root
+	leaders  []leader
+}
+
+// leader is the process of one pane.
+type leader struct {
+	proctable.Ref
+	pane string
 }
 
 func (p *pinning) boot(context.Context) error {
@@ -119,7 +125,8 @@ func (p *pinning) process(context.Context) error {
 	return nil
 }
 
-// mark sees to it that the session has the tag of the record.
+// mark sees to it that the session has the tag of the record. It comes last, so
+// that a record that is refused leaves no trace.
 func (p *pinning) mark(ctx context.Context) error {
 	given, option := p.identity.Tag, p.identity.TagOption
 	switch {
@@ -171,12 +178,12 @@ func (p *pinning) panes(ctx context.Context) error {
 	}
 	for _, pane := range panes {
 		if root, ok := pane.leader(serverOf(p.identity)); ok && pane.links <= 1 {
-			p.leaders = append(p.leaders, root)
+			p.leaders = append(p.leaders, leader{root.Ref, pane.id})
 		}
 	}
 	if len(p.identity.Panes) == 0 {
-		for _, root := range p.leaders {
-			p.identity.Panes = append(p.identity.Panes, teardown.Pane{PID: root.PID, StartTime: root.Start})
+		for _, l := range p.leaders {
+			p.identity.Panes = append(p.identity.Panes, teardown.Pane{PID: l.PID, StartTime: l.Start})
 		}
 		return nil
 	}
@@ -191,15 +198,15 @@ func (p *pinning) panes(ctx context.Context) error {
 // checkPane holds a given pane against the session's. One that has ended is no
 // contradiction; one without a start time must be there to be told it.
 func (p *pinning) checkPane(given *teardown.Pane) error {
-	for _, root := range p.leaders {
-		if root.PID != given.PID {
+	for _, l := range p.leaders {
+		if l.PID != given.PID {
 			continue
 		}
 		if given.StartTime == 0 {
-			given.StartTime = root.Start
+			given.StartTime = l.Start
 		}
-		if given.StartTime != root.Start {
-			return runtime.Contradiction("Process %d of a pane of tmux session %q started at %d, not at %d as the record says.", root.PID, p.found.name, root.Start, given.StartTime)
+		if given.StartTime != l.Start {
+			return runtime.Contradiction("Process %d of a pane of tmux session %q started at %d, not at %d as the record says.", l.PID, p.found.name, l.Start, given.StartTime)
 		}
 		return nil
 	}
@@ -212,12 +219,16 @@ func (p *pinning) checkPane(given *teardown.Pane) error {
 // environment looks for the tag that the session's processes carry. One that
 // the server hands to every session proves nothing and is not recorded.
 func (p *pinning) environment(ctx context.Context) error {
-	for _, root := range p.leaders {
-		environment, err := proctable.Environ(root.PID)
+	for _, l := range p.leaders {
+		// Until the pane's process has begun its program it shows the server's
+		// environment; tmux tells every program its pane.
+		environment, err := runtime.SettledEnviron(ctx, l.Ref, func(e proctable.Environment) bool {
+			return e.Has("TMUX_PANE=" + l.pane)
+		})
 		if err != nil {
 			continue
 		}
-		if err := runtime.PinEnvTag(p.identity, environment, root.Ref); err != nil {
+		if err := runtime.PinEnvTag(p.identity, environment, l.Ref); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package tmux
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"unwind/internal/runtime"
@@ -13,14 +14,19 @@ import (
 // environment, from which every session of the server inherits it: a tag that
 // came with the first session's caller instead of `new-session -e`. Then it
 // proves nothing here and is taken out of the claim.
-func (t *target) weighTag(ctx context.Context) error {
+func (t *target) weighTag(ctx context.Context, confirmed bool) error {
 	tag := t.claim.Tag
 	if tag == "" {
 		return nil
 	}
 	shared, err := t.server.shares(ctx, t.recorded, tag)
-	if err != nil {
+	if err != nil && !confirmed {
 		return err
+	}
+	if err != nil {
+		if shared, err = t.othersCarry(tag); err != nil {
+			return runtime.TableError(err)
+		}
 	}
 	if shared {
 		t.claim.Tag, t.shared = "", tag
@@ -28,14 +34,40 @@ func (t *target) weighTag(ctx context.Context) error {
 	return nil
 }
 
+// othersCarry reports whether a process under the server carries tag that is not
+// under a recorded pane: the next best answer when the server gives none.
+func (t *target) othersCarry(tag string) (bool, error) {
+	table, err := proctable.Scan()
+	if err != nil {
+		return false, err
+	}
+	tagged, err := proctable.Tagged(table, tag)
+	for _, p := range tagged {
+		recorded := slices.ContainsFunc(t.claim.Roots, func(root proctable.Root) bool {
+			return p.Ref == root.Ref || table.Descends(p.PID, root.PID)
+		})
+		if !recorded && table.Descends(p.PID, t.recorded.PID) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
 // shares reports whether a server hands tag, a NAME=VALUE, to every session. A
 // server that is dead hands out nothing any more.
 func (s server) shares(ctx context.Context, process proctable.Ref, tag string) (bool, error) {
-	if _, running, err := runtime.Running(process); err != nil || !running {
+	if !process.Valid() {
+		return false, nil
+	}
+	now, running, err := runtime.Running(process)
+	if err != nil || !running {
 		return false, err
 	}
 	if environment, err := proctable.Environ(process.PID); err == nil && environment.Has(tag) {
 		return true, nil
+	}
+	if now.Stopped {
+		return false, runtime.Unreachable(nil, "The tmux server (process %d) is stopped.", process.PID)
 	}
 	name, _, _ := strings.Cut(tag, "=")
 	r, _ := s.run(ctx, listLimit, "show-environment", "-g", name)

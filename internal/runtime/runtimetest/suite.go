@@ -1,0 +1,533 @@
+//go:build linux
+
+package runtimetest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unwind/internal/runtime"
+	"unwind/internal/runtime/proctable"
+	"unwind/teardown"
+)
+
+// Harness lets the suite run on one kind.
+type Harness struct {
+	Kind runtime.Kind
+	// Start starts a runtime on the stage that runs a shell script in the
+	// worktree, its processes tagged, and returns it as a manifest names it: the
+	// worktree is all that its identity says.
+	Start func(t *testing.T, s *Stage, script string) teardown.Runtime
+	// Contradict changes a pinned record so that it contradicts what is there.
+	Contradict func(rt *teardown.Runtime)
+	// Shows: the kind has something to take a snapshot of.
+	Shows bool
+}
+
+// Scripts of agents. Each writes its process number to $STAGE/agent.
+const (
+	Plain    = `echo $$ >$STAGE/agent; exec sleep 900`
+	Saving   = `trap 'sleep .3; echo saved >$STAGE/saved; exit 0' TERM HUP INT; echo $$ >$STAGE/agent; while :; do sleep .1; done`
+	Deaf     = `trap '' TERM HUP INT; echo $$ >$STAGE/agent; while :; do sleep .1; done`
+	Daemon   = `setsid sh -c 'echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
+	Nameless = `trap '' HUP; env -i STAGE=$STAGE sh -c 'trap "" HUP; echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
+)
+
+// running is one started and pinned runtime.
+type running struct {
+	*Stage
+	Harness
+	rt    teardown.Runtime
+	agent int
+}
+
+func (h Harness) start(t *testing.T, script string) *running {
+	t.Helper()
+	r := &running{Stage: NewStage(t), Harness: h}
+	bare := h.Start(t, r.Stage, script)
+	r.agent = r.PID(t, "agent")
+	pinned, err := h.Kind.Pin(t.Context(), bare)
+	if err != nil {
+		t.Fatalf("Pin: %v", err)
+	}
+	r.rt = pinned
+	return r
+}
+
+func (r *running) destroy(t *testing.T, options runtime.Options) runtime.Outcome {
+	t.Helper()
+	outcome, err := r.Kind.Destroy(t.Context(), r.rt, options)
+	if err != nil {
+		t.Fatalf("Destroy: %v %v", err, details(err))
+	}
+	return outcome
+}
+
+// Run asserts the sentences of runtime.Kind.
+func Run(t *testing.T, h Harness) {
+	for _, group := range []struct {
+		name      string
+		sentences map[string]func(*testing.T, Harness)
+	}{
+		{"Probe", probeSentences},
+		{"Snapshot", snapshotSentences},
+		{"Destroy", destroySentences},
+		{"Pin", pinSentences},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
+			for name, assert := range group.sentences {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					assert(t, h)
+				})
+			}
+		})
+	}
+}
+
+var probeSentences = map[string]func(*testing.T, Harness){
+	"a registered runtime that runs is alive": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		wantState(t, r, runtime.Alive)
+		if !Alive(r.agent) {
+			t.Error("the probe ended the agent")
+		}
+	},
+	"one that ended is gone": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		Kill(t, r.agent)
+		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+	},
+	"processes that outlived it do not make it alive": func(t *testing.T, h Harness) {
+		r := h.start(t, Daemon)
+		daemon := r.PID(t, "daemon")
+		Kill(t, r.agent)
+		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+		if !Alive(daemon) {
+			t.Error("the probe ended the daemon")
+		}
+	},
+	"a record without identity is unroutable": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Identity = nil
+		_, err := h.Kind.Probe(t.Context(), r.rt)
+		wantCode(t, err, teardown.CodeRuntimeUnroutable)
+	},
+	"a record that contradicts what is there is an error": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		h.Contradict(&r.rt)
+		_, err := h.Kind.Probe(t.Context(), r.rt)
+		wantCode(t, err, teardown.CodeRuntimeIdentity)
+	},
+	"one of an earlier boot is gone": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Identity.BootID = "00000000-0000-4000-8000-000000000000"
+		wantState(t, r, runtime.Gone)
+	},
+	"one marked gone is gone": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Gone = true
+		wantState(t, r, runtime.Gone)
+	},
+	"a batch answers as single probes do": func(t *testing.T, h Harness) {
+		alive, gone, broken := h.start(t, Plain), h.start(t, Plain), h.start(t, Plain)
+		Kill(t, gone.agent)
+		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), gone.rt); return state == runtime.Gone })
+		broken.rt.Identity = nil
+		set := runtime.Set{alive.rt.Kind: h.Kind}
+		answers := set.ProbeAll(t.Context(), []teardown.Runtime{alive.rt, gone.rt, broken.rt, alive.rt, {Kind: "docker"}})
+		for i, want := range []runtime.State{runtime.Alive, runtime.Gone, 0, runtime.Alive, 0} {
+			if answers[i].State != want || (answers[i].Err != nil) != (want == 0) {
+				t.Errorf("runtime %d: %v %v, want %v", i, answers[i].State, answers[i].Err, want)
+			}
+		}
+		wantCode(t, answers[4].Err, teardown.CodeRuntimeUnroutable)
+	},
+}
+
+var snapshotSentences = map[string]func(*testing.T, Harness){
+	"the file is the owner's only": func(t *testing.T, h Harness) {
+		r := h.start(t, `echo to be seen; `+Plain)
+		path := r.snapshot(t)
+		if !h.Shows {
+			if path != "" {
+				t.Errorf("a snapshot of nothing: %s", path)
+			}
+			return
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 || filepath.Dir(path) != filepath.Join(r.Dir, "shots") {
+			t.Errorf("%s has mode %o", path, info.Mode().Perm())
+		}
+		if content, _ := os.ReadFile(path); !strings.Contains(string(content), "to be seen") {
+			t.Errorf("the snapshot shows %q", content)
+		}
+		if !Alive(r.agent) {
+			t.Error("the snapshot ended the agent")
+		}
+	},
+	"a directory inside the worktree is an error": func(t *testing.T, h Harness) {
+		if !h.Shows {
+			t.Skip("shows nothing")
+		}
+		r := h.start(t, Plain)
+		if path, err := h.Kind.Snapshot(t.Context(), r.rt, filepath.Join(r.Worktree, "shots")); err == nil {
+			t.Errorf("wrote %s", path)
+		}
+	},
+	"that it fails does not stop Destroy": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		file := filepath.Join(r.Dir, "file")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		outcome := r.destroy(t, runtime.Options{Snapshot: file})
+		wantOutcome(t, outcome, teardown.RuntimeReleased)
+		if h.Shows && len(outcome.Notes) == 0 {
+			t.Error("the failure was not noted")
+		}
+	},
+	"Destroy takes it before it ends anything": func(t *testing.T, h Harness) {
+		r := h.start(t, `echo to be seen; `+Plain)
+		outcome := r.destroy(t, runtime.Options{Snapshot: filepath.Join(r.Dir, "shots")})
+		content, _ := os.ReadFile(outcome.Runtime.Snapshot)
+		if h.Shows && !strings.Contains(string(content), "to be seen") {
+			t.Errorf("the snapshot %q shows %q", outcome.Runtime.Snapshot, content)
+		}
+	},
+}
+
+func (r *running) snapshot(t *testing.T) string {
+	t.Helper()
+	path, err := r.Kind.Snapshot(t.Context(), r.rt, filepath.Join(r.Dir, "shots"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var destroySentences = map[string]func(*testing.T, Harness){
+	"released: it was there and is gone": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, r.agent)
+		wantState(t, r, runtime.Gone)
+	},
+	"again is harmless and answers already_gone": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.destroy(t, runtime.Options{})
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeAlreadyGone)
+	},
+	"already_gone: it ended by itself": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		Kill(t, r.agent)
+		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeAlreadyGone)
+	},
+	"it gets time to save": func(t *testing.T, h Harness) {
+		r := h.start(t, Saving)
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, r.agent)
+		if !r.Has("saved") {
+			t.Error("it could not save")
+		}
+	},
+	"one that is stopped is woken to save": func(t *testing.T, h Harness) {
+		r := h.start(t, Saving)
+		Signal(Ref(t, r.agent), unix.SIGSTOP)
+		r.destroy(t, runtime.Options{})
+		wantDead(t, r.agent)
+		if !r.Has("saved") {
+			t.Error("it could not save")
+		}
+	},
+	"what does not listen is killed": func(t *testing.T, h Harness) {
+		r := h.start(t, Deaf)
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, r.agent)
+	},
+	"a process of its own in another kernel session is ended": func(t *testing.T, h Harness) {
+		r := h.start(t, Daemon)
+		daemon := r.PID(t, "daemon")
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, r.agent, daemon)
+	},
+	"a process of its own without the tag is ended": func(t *testing.T, h Harness) {
+		r := h.start(t, Nameless)
+		daemon := r.PID(t, "daemon")
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, r.agent, daemon)
+	},
+	"what outlived it is ended: released": func(t *testing.T, h Harness) {
+		r := h.start(t, Daemon)
+		daemon := r.PID(t, "daemon")
+		Kill(t, r.agent)
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, daemon)
+	},
+	"what outlived it without the tag is ended": func(t *testing.T, h Harness) {
+		r := h.start(t, Nameless)
+		daemon := r.PID(t, "daemon")
+		Kill(t, r.agent)
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, daemon)
+	},
+	"names, arguments and parts of the tag are no evidence": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		mention := r.Stage.Start(t, "/", `: `+r.Worktree+` `+r.RunID+` agent; while :; do sleep 1; done`)
+		longer := r.Stage.Start(t, "/", `exec sleep 900`, r.EnvTag()+"-2")
+		other := r.Stage.Start(t, "/", `exec sleep 900`, "X_"+r.EnvTag())
+		beside := r.Stage.Start(t, mkdir(t, r.Worktree+"2"), `exec sleep 900`)
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantAlive(t, mention, longer, other, beside)
+	},
+	"a child that belongs to another run is left": func(t *testing.T, h Harness) {
+		r := h.start(t, `UNWIND_RUN_ID=another-run setsid sh -c 'cd /; echo $$ >$STAGE/daemon; exec sleep 900' & `+Plain)
+		other := r.PID(t, "daemon")
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantAlive(t, other)
+	},
+	"somebody in the worktree: refused, listed and left": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		occupant := r.Stage.Start(t, mkdir(t, r.Worktree+"/sub"), `exec sleep 900`)
+		outcome := r.destroy(t, runtime.Options{})
+		wantOutcome(t, outcome, teardown.RuntimeRefused)
+		want := []string{process(t, occupant)}
+		if outcome.Runtime.Code != teardown.CodeRuntimeOccupied || !reflect.DeepEqual(outcome.Runtime.Details, want) ||
+			!reflect.DeepEqual(outcome.Occupants, want) || outcome.Message == "" {
+			t.Errorf("%+v, want %v", outcome, want)
+		}
+		wantAlive(t, occupant)
+		wantDead(t, r.agent)
+		Kill(t, occupant)
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeAlreadyGone)
+	},
+	"somebody in the worktree, when allowed: released and noted": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		occupant := r.Stage.Start(t, r.Worktree, `exec sleep 900`)
+		outcome := r.destroy(t, runtime.Options{AllowOccupants: true})
+		wantOutcome(t, outcome, teardown.RuntimeReleased)
+		if want := []string{process(t, occupant)}; !reflect.DeepEqual(outcome.Occupants, want) {
+			t.Errorf("occupants %q, want %q", outcome.Occupants, want)
+		}
+		wantAlive(t, occupant)
+	},
+	"a record without identity is refused and not touched": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Identity = nil
+		wantRefused(t, r, teardown.CodeRuntimeUnroutable)
+	},
+	"a record without boot id is refused and not touched": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Identity.BootID = ""
+		wantRefused(t, r, teardown.CodeRuntimeUnroutable)
+	},
+	"a record that contradicts what is there is refused and not touched": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		h.Contradict(&r.rt)
+		wantRefused(t, r, teardown.CodeRuntimeIdentity)
+	},
+	"a record of an earlier boot: already_gone, nothing is signalled": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Identity.BootID = "00000000-0000-4000-8000-000000000000"
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeAlreadyGone)
+		wantAlive(t, r.agent)
+	},
+	"marked gone: already_gone, survivors are ended all the same": func(t *testing.T, h Harness) {
+		r := h.start(t, Daemon)
+		daemon := r.PID(t, "daemon")
+		Kill(t, r.agent)
+		bare := teardown.Runtime{Kind: r.rt.Kind, Gone: true}
+		outcome, err := h.Kind.Destroy(t.Context(), bare, runtime.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOutcome(t, outcome, teardown.RuntimeAlreadyGone)
+		wantAlive(t, daemon)
+		bare.Identity = &teardown.RuntimeIdentity{EnvTag: r.EnvTag()}
+		if _, err := h.Kind.Destroy(t.Context(), bare, runtime.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		wantDead(t, daemon)
+	},
+	"confirmed gone: no probe, survivors are ended all the same": func(t *testing.T, h Harness) {
+		r := h.start(t, Daemon)
+		daemon := r.PID(t, "daemon")
+		Kill(t, r.agent)
+		r.rt.Socket, r.rt.PID, r.rt.StartTime = "", 0, 0
+		wantOutcome(t, r.destroy(t, runtime.Options{ConfirmedGoneBy: "somebody"}), teardown.RuntimeReleased)
+		wantDead(t, daemon)
+	},
+	"the caller is never signalled, not even with the run's tag": func(t *testing.T, h Harness) {
+		r := h.start(t, Daemon)
+		daemon := r.PID(t, "daemon")
+		Elsewhere(t, r.rt, r.EnvTag()).want(t, teardown.RuntimeReleased)
+		wantDead(t, r.agent, daemon)
+	},
+	"a control group that holds others too is a contradiction": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Identity.Cgroup = ownCgroup(t)
+		wantRefused(t, r, teardown.CodeRuntimeIdentity)
+	},
+	"an error when time is over, and the runtime counts as alive": func(t *testing.T, h Harness) {
+		r := h.start(t, Deaf)
+		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Second / 2})
+		if !runtime.Retryable(err) {
+			t.Fatalf("%v", err)
+		}
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, r.agent)
+	},
+	"a cancelled call says so": func(t *testing.T, h Harness) {
+		r := h.start(t, Deaf)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := h.Kind.Destroy(ctx, r.rt, runtime.Options{}); !runtime.Retryable(err) {
+			t.Errorf("%v", err)
+		}
+	},
+	"progress is told": func(t *testing.T, h Harness) {
+		r := h.start(t, Deaf)
+		told := 0
+		r.destroy(t, runtime.Options{Progress: func(string) { told++ }})
+		if told < 5 {
+			t.Errorf("told %d times", told)
+		}
+	},
+}
+
+var pinSentences = map[string]func(*testing.T, Harness){
+	"what is left out is looked up": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		if r.rt.Identity.BootID == "" || r.rt.Identity.EnvTag != r.EnvTag() || r.rt.Identity.Worktree != r.Worktree {
+			t.Errorf("%+v", r.rt.Identity)
+		}
+	},
+	"pinning a pinned runtime changes nothing": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		again, err := h.Kind.Pin(t.Context(), r.rt)
+		if err != nil || !reflect.DeepEqual(again, r.rt) {
+			t.Errorf("%+v %v, want %+v", again.Identity, err, r.rt.Identity)
+		}
+	},
+	"a given value that contradicts what is there is an error": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		for name, change := range map[string]func(*teardown.Runtime){
+			"kind's own": h.Contradict,
+			"env_tag":    func(rt *teardown.Runtime) { rt.Identity.EnvTag += "x" },
+		} {
+			rt := r.rt
+			identity := *rt.Identity
+			rt.Identity = &identity
+			change(&rt)
+			_, err := h.Kind.Pin(t.Context(), rt)
+			if teardown.CodeOf(err) != teardown.CodeRuntimeIdentity {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	},
+	"one that is not there is unroutable": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.destroy(t, runtime.Options{})
+		_, err := h.Kind.Pin(t.Context(), r.rt)
+		wantCode(t, err, teardown.CodeRuntimeUnroutable)
+	},
+	"one of an earlier boot is unroutable": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Identity.BootID = "00000000-0000-4000-8000-000000000000"
+		_, err := h.Kind.Pin(t.Context(), r.rt)
+		wantCode(t, err, teardown.CodeRuntimeUnroutable)
+	},
+	"one marked gone is returned as it is": func(t *testing.T, h Harness) {
+		bare := teardown.Runtime{Kind: "any", Gone: true, Session: "was"}
+		rt, err := h.Kind.Pin(t.Context(), bare)
+		if err != nil || !reflect.DeepEqual(rt, bare) {
+			t.Errorf("%+v %v", rt, err)
+		}
+	},
+}
+
+func wantState(t *testing.T, r *running, want runtime.State) {
+	t.Helper()
+	if state, err := r.Kind.Probe(t.Context(), r.rt); state != want || err != nil {
+		t.Errorf("Probe: %v %v, want %v", state, err, want)
+	}
+}
+
+func wantOutcome(t *testing.T, outcome runtime.Outcome, want teardown.RuntimeOutcome) {
+	t.Helper()
+	if outcome.Runtime.Outcome != want {
+		t.Errorf("outcome %+v, want %s", outcome, want)
+	}
+}
+
+func wantRefused(t *testing.T, r *running, code teardown.Code) {
+	t.Helper()
+	outcome := r.destroy(t, runtime.Options{})
+	if outcome.Runtime.Outcome != teardown.RuntimeRefused || outcome.Runtime.Code != code || outcome.Message == "" {
+		t.Errorf("outcome %+v, want refused %s", outcome, code)
+	}
+	wantAlive(t, r.agent)
+}
+
+func wantCode(t *testing.T, err error, code teardown.Code) {
+	t.Helper()
+	if teardown.CodeOf(err) != code {
+		t.Errorf("%v, want %s", err, code)
+	}
+}
+
+func wantDead(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if Alive(pid) {
+			t.Errorf("process %d lives", pid)
+		}
+	}
+}
+
+func wantAlive(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if !Alive(pid) {
+			t.Errorf("process %d is dead", pid)
+		}
+	}
+}
+
+func mkdir(t *testing.T, dir string) string {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func process(t *testing.T, pid int) string {
+	t.Helper()
+	p, err := proctable.Read(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.String()
+}
+
+func details(err error) []string {
+	var e *teardown.Error
+	if errors.As(err, &e) {
+		return e.Details
+	}
+	return nil
+}

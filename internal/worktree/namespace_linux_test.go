@@ -118,6 +118,7 @@ func (w *world) removeAs(uid uint32) []string {
 	cmd := childJob{Root: w.root, Targets: w.targets}.command(w.t)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	cmd.Path, cmd.Args = w.path("self"), []string{"self"}
+	cmd.Env = append(cmd.Env, "HOME="+w.path("home"))
 	out, err := cmd.Output()
 	w.do(err)
 	var got []string

@@ -1,0 +1,44 @@
+package reconcile
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// jitter spreads the passes of many hosts: a pause is the interval plus or minus
+// at most a fifth of it.
+const jitter = 0.2
+
+// Loop pauses and does a pass, over and over, until ctx ends.
+func Loop(ctx context.Context, interval time.Duration, pass func(context.Context)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause(interval, rand.Float64())):
+		}
+		pass(ctx)
+	}
+}
+
+// pause is the interval with jitter; random lies between 0 and 1.
+func pause(interval time.Duration, random float64) time.Duration {
+	return time.Duration(float64(interval) * (1 - jitter + 2*jitter*random))
+}
+
+// Logged does one pass and logs it: what changed something as information, what
+// failed as a warning.
+func Logged(ctx context.Context, d Deps) {
+	summary, err := Once(ctx, d)
+	logger := d.Logger.With("started", summary.Started, "under_way", summary.UnderWay, "woken", summary.Woken, "failed", summary.Failed)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		logger.Warn("Not everything could be reconciled; the next pass tries again", "error", err)
+	case summary.Started+summary.Woken > 0:
+		logger.Info("Reconciled")
+	default:
+		logger.Debug("Reconciled")
+	}
+}

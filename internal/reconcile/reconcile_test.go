@@ -1,0 +1,337 @@
+package reconcile_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"unwind/activities"
+	"unwind/internal/reconcile"
+	"unwind/internal/store"
+	"unwind/internal/temporalclient"
+	"unwind/teardown"
+	"unwind/test/devserver"
+	"unwind/workflows"
+)
+
+const (
+	here  = "host-1"
+	there = "host-2"
+	queue = "unwind"
+)
+
+type variables map[string]string
+
+func (v variables) LookupEnv(name string) (string, bool) { value, ok := v[name]; return value, ok }
+func (v variables) Environ() []string                    { return nil }
+
+// bundle is a database of the test's own and a Temporal server.
+type bundle struct {
+	*testing.T
+	reconcile.Deps
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	facts, err := store.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "unwind.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = facts.Close() })
+	connection, err := temporalclient.Dial(t.Context(), temporalclient.Options{Program: "unwind-test", Env: variables{
+		"TEMPORAL_ADDRESS": devserver.Start(t).Address, "TEMPORAL_CONFIG_FILE": filepath.Join(t.TempDir(), "none.toml")}})
+	require.NoError(t, err)
+	t.Cleanup(connection.Close)
+	return &bundle{T: t, Deps: reconcile.Deps{
+		Store: facts, Temporal: connection, TaskQueue: queue, Logger: slog.New(slog.DiscardHandler),
+		Host: store.Host{ID: here, Name: "one", Version: "v1"},
+	}}
+}
+
+// add registers sessions on a host; each holds a process that ended long ago.
+func (b *bundle) add(host string, ids ...string) {
+	b.Helper()
+	for _, id := range ids {
+		_, err := b.Store.AddSession(b.Context(), store.NewSession{ID: id, Host: host, ManifestHash: id, Runtimes: []store.NewRuntime{
+			{Handle: teardown.Runtime{Kind: teardown.KindProcess, Role: teardown.RoleAgent, PID: 1 << 22, StartTime: 1, Gone: true}}}})
+		require.NoError(b, err)
+	}
+}
+
+func (b *bundle) terminate(host string, ids ...string) {
+	b.Helper()
+	b.add(host, ids...)
+	for _, id := range ids {
+		_, _, err := b.Store.Terminate(b.Context(), id, "test")
+		require.NoError(b, err)
+	}
+}
+
+// park leaves a terminated session as a run that met an obstacle does.
+func (b *bundle) park(host, id, reason string) {
+	b.Helper()
+	b.terminate(host, id)
+	begun, err := b.Store.Begin(b.Context(), teardown.BeginInput{SessionID: id})
+	require.NoError(b, err)
+	_, err = b.Store.Park(b.Context(), teardown.ParkInput{Step: begun.Step, Reason: reason})
+	require.NoError(b, err)
+}
+
+// finish leaves a session as a run that released everything does.
+func (b *bundle) finish(id string) {
+	b.Helper()
+	_, err := b.Store.AddSession(b.Context(), store.NewSession{ID: id, Host: here, ManifestHash: id})
+	require.NoError(b, err)
+	_, _, err = b.Store.Terminate(b.Context(), id, "test")
+	require.NoError(b, err)
+	begun, err := b.Store.Begin(b.Context(), teardown.BeginInput{SessionID: id})
+	require.NoError(b, err)
+	finished, err := b.Store.Finish(b.Context(), begun.Step)
+	require.NoError(b, err)
+	require.Equal(b, teardown.OutcomeFinalized, finished.Result.Outcome)
+}
+
+// runs reports whether a session's finalization has a run.
+func (b *bundle) runs(id string) bool {
+	b.Helper()
+	_, err := b.Temporal.Client.DescribeWorkflow(b.Context(), teardown.FinalizeSessionID(id), "")
+	var missing *serviceerror.NotFound
+	if errors.As(err, &missing) {
+		return false
+	}
+	require.NoError(b, err)
+	return true
+}
+
+// finalization is the newest one of a session.
+func (b *bundle) finalization(id string) store.Finalization {
+	b.Helper()
+	detail, err := b.Store.SessionDetail(b.Context(), id)
+	require.NoError(b, err)
+	require.NotEmpty(b, detail.Finalizations)
+	return detail.Finalizations[len(detail.Finalizations)-1]
+}
+
+func (b *bundle) once() reconcile.Summary {
+	b.Helper()
+	summary, err := reconcile.Once(b.Context(), b.Deps)
+	require.NoError(b, err)
+	return summary
+}
+
+func TestStartsWhatIsTerminatedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.add(here, "live")
+	b.terminate(here, "mine", "held")
+	b.terminate(there, "theirs")
+	b.park(here, "kept", teardown.ReasonPreserved)
+	b.park(here, "cancelled", teardown.ReasonCancelled)
+	b.finish("done")
+	_, err := b.Store.Hold(b.Context(), "held", nil, "somebody")
+	require.NoError(t, err)
+
+	require.Equal(t, reconcile.Summary{Host: here, Started: 2}, b.once())
+	for id, want := range map[string]bool{
+		"mine": true, "theirs": true, "live": false, "held": false, "kept": false, "cancelled": false, "done": false} {
+		require.Equal(t, want, b.runs(id), id)
+	}
+	require.Equal(t, reconcile.Summary{Host: here, UnderWay: 2}, b.once(), "again")
+
+	_, err = b.Store.Hold(b.Context(), "held", nil, "")
+	require.NoError(t, err)
+	require.Equal(t, reconcile.Summary{Host: here, Started: 1, UnderWay: 2}, b.once(), "no longer held")
+}
+
+func TestRecordsThatTheHostWasSeen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	before := time.Now().Add(-time.Second)
+	b.once()
+	host, found, err := b.Store.Host(t.Context(), here)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "one", host.Name)
+	require.Equal(t, "v1", host.Version)
+	require.True(t, host.LastSeen.After(before))
+}
+
+func TestWakesWhatWaitedForThisHostAndNothingElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.park(here, "waits-for-us", teardown.ReasonHostUnreachable)
+	b.park(there, "waits-for-them", teardown.ReasonHostUnreachable)
+	b.park(here, "exhausted", teardown.ReasonAttemptsExhausted)
+
+	summary := b.once()
+	require.Equal(t, 1, summary.Woken)
+	require.Zero(t, summary.Started)
+	require.Zero(t, summary.Failed)
+	woken := b.finalization("waits-for-us")
+	require.Nil(t, woken.ParkedAt)
+	require.EqualValues(t, 2, woken.Round)
+	require.Equal(t, "reconcile on "+here, woken.RequestedBy)
+	require.True(t, b.runs("waits-for-us"))
+	for _, id := range []string{"waits-for-them", "exhausted"} {
+		require.NotNil(t, b.finalization(id).ParkedAt, id)
+		require.False(t, b.runs(id), id)
+	}
+}
+
+func TestGoesThroughAllPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var ids []string
+	for i := range 120 {
+		ids = append(ids, fmt.Sprintf("s%03d", i))
+	}
+	b.terminate(here, ids...)
+	require.Equal(t, reconcile.Summary{Host: here, Started: len(ids)}, b.once())
+}
+
+// answering is a client whose server answers some starts with an error of the
+// test's.
+type answering struct {
+	client.Client
+	fails func(sessionID string) error
+	asked []string
+}
+
+func (a *answering) ExecuteWorkflow(ctx context.Context, o client.StartWorkflowOptions, workflow any, args ...any) (client.WorkflowRun, error) {
+	id := args[0].(teardown.FinalizeSessionInput).SessionID
+	a.asked = append(a.asked, id)
+	if err := a.fails(id); err != nil {
+		return nil, err
+	}
+	return a.Client.ExecuteWorkflow(ctx, o, workflow, args...)
+}
+
+func (b *bundle) answer(fails func(sessionID string) error) *answering {
+	stand := &answering{Client: b.Temporal.Client, fails: fails}
+	through := *b.Temporal
+	through.Client = stand
+	b.Temporal = &through
+	return stand
+}
+
+func TestOneFailureStopsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.terminate(here, "s1", "s2", "s3")
+	b.answer(func(id string) error {
+		if id == "s2" {
+			return serviceerror.NewResourceExhausted(0, "too many")
+		}
+		return nil
+	})
+	summary, err := reconcile.Once(t.Context(), b.Deps)
+	require.Equal(t, teardown.CodeTemporalUnavailable, teardown.CodeOf(err))
+	require.Equal(t, 2, summary.Started)
+	require.Equal(t, 1, summary.Failed)
+	require.Equal(t, "s2", summary.Failures[0].SessionID)
+	require.Equal(t, teardown.CodeTemporalUnavailable, summary.Failures[0].Code)
+
+	printed, err := json.Marshal(summary)
+	require.NoError(t, err)
+	require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"failed":1,"failures":[{"session_id":"s2","doing":"start",`)
+}
+
+func TestDoesNotAskAnAbsentTemporalForEverySession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.terminate(here, "s1", "s2", "s3", "s4", "s5")
+	stand := b.answer(func(string) error { return serviceerror.NewUnavailable("away") })
+	summary, err := reconcile.Once(t.Context(), b.Deps)
+	require.ErrorContains(t, err, "cannot be reached")
+	require.Equal(t, 3, summary.Failed)
+	require.Equal(t, []string{"s1", "s2", "s3"}, stand.asked)
+	_, found, err := b.Store.Host(t.Context(), here)
+	require.NoError(t, err)
+	require.True(t, found, "the database is there all the same")
+}
+
+func TestAnswersTheFirstErrorOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, b.Store.Close())
+	summary, err := reconcile.Once(t.Context(), b.Deps)
+	require.NotEmpty(t, teardown.CodeOf(err))
+	require.Equal(t, 3, summary.Failed, "each part was tried")
+	require.Equal(t, "record that this host was seen", summary.Failures[0].Doing)
+}
+
+// finalizer runs workflows and facts, but no host's steps.
+func (b *bundle) finalizer() {
+	b.Helper()
+	part := worker.New(b.Temporal.Client, queue, worker.Options{DisableRegistrationAliasing: true})
+	part.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
+	part.RegisterActivity(&activities.Facts{Store: b.Store, Client: b.Temporal.Client, Policy: teardown.Policy{
+		InitialIntervalMS: 50, MaximumIntervalMS: 100, MaximumAttempts: 2, StepTimeoutMS: 5000, HeartbeatMS: 2000,
+		HostTimeoutMS: 200, Parallel: 1}})
+	require.NoError(b, part.Start())
+	b.Cleanup(part.Stop)
+}
+
+// parked waits until a session's finalization waits for its host in a round.
+func (b *bundle) parked(id string, round int64) {
+	b.Helper()
+	require.EventuallyWithT(b, func(c *assert.CollectT) {
+		detail, err := b.Store.SessionDetail(b.Context(), id)
+		require.NoError(c, err)
+		require.Len(c, detail.Finalizations, 1)
+		require.Equal(c, round, detail.Finalizations[0].Round)
+		require.Equal(c, teardown.ReasonHostUnreachable, detail.Finalizations[0].ParkedReason)
+	}, time.Minute, 20*time.Millisecond)
+}
+
+// A retry is a fact before it is a signal. With Temporal away the signal is
+// lost, and the run waits on.
+func TestDeliversARetryThatItsRunNeverHeardOf(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.finalizer()
+	b.terminate(there, "s1")
+	require.Equal(t, 1, b.once().Started)
+	b.parked("s1", 1)
+	require.Equal(t, reconcile.Summary{Host: here}, b.once(), "parked: left alone")
+
+	_, recorded, err := b.Store.Retry(t.Context(), "s1", store.RetryOptions{By: "somebody"})
+	require.NoError(t, err)
+	require.True(t, recorded)
+	// The run may still be on its way to where it shows that it waits.
+	require.Eventually(t, func() bool {
+		summary, err := reconcile.Once(t.Context(), b.Deps)
+		return err == nil && summary.Woken == 1
+	}, time.Minute, 20*time.Millisecond)
+	b.parked("s1", 2)
+}
+
+func TestLoopGoesOnUntilItIsEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		reconcile.Loop(ctx, 20*time.Millisecond, func(ctx context.Context) { reconcile.Logged(ctx, b.Deps) })
+		close(ended)
+	}()
+	for _, id := range []string{"first", "second"} {
+		b.terminate(here, id)
+		require.Eventually(t, func() bool {
+			_, err := b.Temporal.Client.DescribeWorkflow(t.Context(), teardown.FinalizeSessionID(id), "")
+			return err == nil
+		}, time.Minute, 20*time.Millisecond, id)
+	}
+	cancel()
+	<-ended
+}

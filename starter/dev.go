@@ -1,0 +1,455 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"unwind/internal/config"
+	"unwind/internal/lock"
+	"unwind/internal/store"
+	"unwind/internal/temporalclient"
+	"unwind/teardown"
+)
+
+type devOptions struct {
+	*program
+	Port      int
+	UIPort    int
+	Ephemeral bool
+	portGiven bool
+	uiGiven   bool
+}
+
+const (
+	defaultPort = 7233
+	// uiOffset is where Temporal's dev server puts its web UI: its own port plus
+	// this.
+	uiOffset = 1000
+	loopback = "127.0.0.1"
+)
+
+func newDevCommand(p *program) *cobra.Command {
+	o := &devOptions{program: p}
+	command := &cobra.Command{
+		Use:   "dev",
+		Short: "Run Temporal and a worker on this machine, with no set-up",
+		Long: `Run Temporal's development server and a worker on this machine until Ctrl-C, with
+all data below the state directory. A healthy server that is already at the
+address is used, and left running.
+
+The worker's log goes to standard error, the server's to dev/temporal.log in the
+state directory.`,
+		Example: `  unwind dev
+  unwind dev --port 0 --ui-port 0 --ephemeral`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.portGiven, o.uiGiven = cmd.Flags().Changed("port"), cmd.Flags().Changed("ui-port")
+			return runs(o.run)(cmd, args)
+		},
+	}
+	flags := command.Flags()
+	flags.IntVar(&o.Port, "port", defaultPort, "port of Temporal on the loopback address, 0 for a free one (default: that of TEMPORAL_ADDRESS, or 7233)")
+	flags.Lookup("port").DefValue = ""
+	flags.IntVar(&o.UIPort, "ui-port", 0, "port of the web UI, 0 for a free one (default: --port plus 1000)")
+	flags.Lookup("ui-port").DefValue = ""
+	flags.BoolVar(&o.Ephemeral, "ephemeral", false, "keep Temporal's data in memory only; the facts stay in the database")
+	return command
+}
+
+// ready is what dev prints, once, when all is up.
+type ready struct {
+	Address string `json:"temporal_address"`
+	WebUI   string `json:"web_ui"`
+	Host    string `json:"host"`
+	// Reused: the server was already there and will be left running.
+	Reused    bool `json:"reused"`
+	ServerPID int  `json:"server_pid,omitempty"`
+	WorkerPID int  `json:"worker_pid"`
+}
+
+func (o *devOptions) run(ctx context.Context) error {
+	c, err := o.config()
+	if err != nil {
+		return err
+	}
+	if err := o.choosePorts(); err != nil {
+		return err
+	}
+	workerPath, err := o.find("unwind-worker", "build it beside "+name+" with `make`")
+	if err != nil {
+		return err
+	}
+	held, err := c.Locks().Host(ctx, "dev", lock.Wait{Limit: time.Second})
+	if teardown.CodeOf(err) == teardown.CodeBusy {
+		return &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf(
+			"`%s dev` is already running with the state directory %s; use that one, or set UNWIND_STATE_DIR for another", name, shown(c.StateDir))}
+	}
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	d := &development{devOptions: o, config: c, address: net.JoinHostPort(loopback, strconv.Itoa(o.Port))}
+	defer d.stop()
+	for _, start := range []func(context.Context) error{d.startServer, func(ctx context.Context) error { return d.startWorker(ctx, workerPath) }} {
+		if err := start(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return d.interrupted()
+		}
+	}
+	d.announce()
+	return d.untilEnd(ctx)
+}
+
+// choosePorts settles on the ports, so that the address is the one under which
+// the other commands look for Temporal.
+func (o *devOptions) choosePorts() error {
+	if o.Port < 0 || o.Port > 65535 || o.UIPort < 0 || o.UIPort > 65535 {
+		return usageError("--port and --ui-port take a number from 0 to 65535")
+	}
+	if address := o.environment.get("TEMPORAL_ADDRESS"); address != "" && !o.portGiven {
+		host, port, err := net.SplitHostPort(address)
+		number, numberErr := strconv.Atoi(port)
+		if ip := net.ParseIP(host); err != nil || numberErr != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return usageError("TEMPORAL_ADDRESS is %s, which is not on this machine; unset it, or run unwind-worker against that server", address)
+		}
+		o.Port = number
+	}
+	wantUI := o.UIPort
+	if !o.uiGiven && o.Port > 0 && o.Port+uiOffset <= 65535 {
+		wantUI = o.Port + uiOffset
+	}
+	var err error
+	if o.Port, err = freePort(o.Port); err == nil {
+		o.UIPort, err = freePort(wantUI)
+	}
+	return err
+}
+
+// freePort answers the port itself, or a free one for 0.
+func freePort(port int) (int, error) {
+	if port != 0 {
+		return port, nil
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// find looks for a program beside this one, then in the PATH.
+func (o *devOptions) find(program, advice string) (string, error) {
+	beside := filepath.Join(o.beside, program)
+	if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+		return beside, nil
+	}
+	for _, dir := range filepath.SplitList(o.environment.get("PATH")) {
+		path := filepath.Join(dir, program)
+		if info, err := os.Stat(path); filepath.IsAbs(dir) && err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", &teardown.Error{Code: teardown.CodeInvalidConfig, Message: fmt.Sprintf(
+		"%s is neither beside this program nor in the PATH; %s", program, advice)}
+}
+
+// development is a server and a worker that run.
+type development struct {
+	*devOptions
+	config  config.Config
+	address string
+	reused  bool
+	server  *child
+	worker  *child
+}
+
+// child is a process that we started. ended gets its end, once.
+type child struct {
+	*exec.Cmd
+	name  string
+	ended chan error
+	over  bool
+}
+
+func startChild(command *exec.Cmd, name string) (*child, error) {
+	// A group of its own: Ctrl-C is for us, and we end the children in order.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Dir = "/"
+	if err := command.Start(); err != nil {
+		return nil, &teardown.Error{Code: teardown.CodeIOError, Cause: err, Message: name + " cannot be started"}
+	}
+	c := &child{Cmd: command, name: name, ended: make(chan error, 1)}
+	go func() { c.ended <- command.Wait() }()
+	return c, nil
+}
+
+// stop asks the process to end and kills it when it has not in time.
+func (c *child) stop(limit time.Duration) {
+	if c == nil || c.over {
+		return
+	}
+	c.over = true
+	_ = c.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-c.ended:
+	case <-time.After(limit):
+		_ = c.Process.Kill()
+		<-c.ended
+	}
+}
+
+const (
+	serverStartLimit = 90 * time.Second
+	serverStopLimit  = 15 * time.Second
+	workerStartLimit = 60 * time.Second
+	// workerStopSlack comes on top of the time that the worker gives its steps.
+	workerStopSlack = 10 * time.Second
+	pollInterval    = 100 * time.Millisecond
+)
+
+func (d *development) stop() {
+	d.worker.stop(d.config.StopTimeout + workerStopSlack)
+	d.server.stop(serverStopLimit)
+}
+
+// childEnvironment is what the worker, and whoever asks for Temporal at this
+// address, has to have set.
+func (d *development) childEnvironment() environment {
+	return d.environment.with("TEMPORAL_ADDRESS="+d.address, "UNWIND_UI_URL="+d.webUI())
+}
+
+func (d *development) webUI() string {
+	return "http://" + net.JoinHostPort("localhost", strconv.Itoa(d.UIPort))
+}
+
+// healthy reports whether Temporal answers at the address with our namespace.
+func (d *development) healthy(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	connection, err := temporalclient.Dial(ctx, temporalclient.Options{Program: name, Env: d.childEnvironment()})
+	if err != nil {
+		return false
+	}
+	defer connection.Close()
+	_, err = connection.Client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: connection.Namespace})
+	return err == nil
+}
+
+func listening(address string) bool {
+	connection, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
+}
+
+func (d *development) startServer(ctx context.Context) error {
+	if listening(d.address) {
+		if d.healthy(ctx) {
+			d.reused = true
+			return nil
+		}
+		return portTaken(d.Port, "--port")
+	}
+	if ui := net.JoinHostPort(loopback, strconv.Itoa(d.UIPort)); listening(ui) {
+		return portTaken(d.UIPort, "--ui-port")
+	}
+	binary, err := d.find("temporal", "run `make bin/temporal`, or install Temporal's command line tool")
+	if err != nil {
+		return err
+	}
+	log, err := d.serverLog()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	command := exec.Command(binary, d.serverArgs()...)
+	command.Env = d.environment
+	command.Stdout, command.Stderr = log, log
+	if d.server, err = startChild(command, "Temporal's server"); err != nil {
+		return err
+	}
+	return d.awaitServer(ctx, log.Name())
+}
+
+func (d *development) serverArgs() []string {
+	args := []string{"server", "start-dev", "--ip", loopback, "--port", strconv.Itoa(d.Port), "--ui-port", strconv.Itoa(d.UIPort),
+		// The default of 20 polls a second makes each step wait for 50 ms.
+		"--dynamic-config-value", "history.transferProcessorMaxPollRPS=2000", "--log-level", "warn"}
+	if !d.Ephemeral {
+		args = append(args, "--db-filename", filepath.Join(d.config.StateDir, "dev", "temporal.db"),
+			"--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=normal")
+	}
+	if namespace := d.environment.get("TEMPORAL_NAMESPACE"); namespace != "" {
+		args = append(args, "--namespace", namespace)
+	}
+	return args
+}
+
+func (d *development) serverLog() (*os.File, error) {
+	dir := filepath.Join(d.config.StateDir, "dev")
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var log *os.File
+		if log, err = os.Create(filepath.Join(dir, "temporal.log")); err == nil {
+			return log, nil
+		}
+	}
+	return nil, &teardown.Error{Code: teardown.CodePermissionDenied, Cause: err,
+		Message: "the state directory cannot be written; correct its owner or mode, or set UNWIND_STATE_DIR"}
+}
+
+func (d *development) awaitServer(ctx context.Context, log string) error {
+	d.progress("Starting Temporal at %s …", d.address)
+	limit := time.After(serverStartLimit)
+	for !d.healthy(ctx) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-d.server.ended:
+			d.server.over = true
+			return &teardown.Error{Code: teardown.CodeTemporalUnavailable, Cause: endOf(err), Message: "Temporal's server ended at once; see " + log}
+		case <-limit:
+			return &teardown.Error{Code: teardown.CodeTemporalUnavailable,
+				Message: fmt.Sprintf("Temporal's server does not answer at %s after %s; see %s", d.address, durationText(serverStartLimit), log)}
+		case <-time.After(pollInterval):
+		}
+	}
+	return nil
+}
+
+func (d *development) startWorker(ctx context.Context, path string) error {
+	began := now()
+	command := exec.Command(path, d.settingFlags()...)
+	command.Env = d.childEnvironment()
+	command.Stdout, command.Stderr = d.err, d.err
+	var err error
+	if d.worker, err = startChild(command, "unwind-worker"); err != nil {
+		return err
+	}
+	d.progress("Starting unwind-worker …")
+	limit := time.After(workerStartLimit)
+	for !d.workerSeen(ctx, began) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-d.worker.ended:
+			d.worker.over = true
+			return workerEnded(err)
+		case <-limit:
+			d.note("%s: unwind-worker did not report in %s; its log is above.", name, durationText(workerStartLimit))
+			return nil
+		case <-time.After(pollInterval):
+		}
+	}
+	return nil
+}
+
+// settingFlags hands on the settings that were given as flags.
+func (d *development) settingFlags() []string {
+	var args []string
+	overlaid := d.flags.Over(func(string) string { return "" })
+	for _, setting := range config.Settings() {
+		if value := overlaid(setting.Variable); value != "" && setting.Variable != "UNWIND_UI_URL" {
+			args = append(args, "--"+setting.Flag+"="+value)
+		}
+	}
+	return args
+}
+
+// workerSeen: the worker records that it was seen when it takes up its work.
+func (d *development) workerSeen(ctx context.Context, since time.Time) bool {
+	have, want, err := store.SchemaVersion(ctx, d.config.DatabaseURL)
+	if err != nil || have != want {
+		return false
+	}
+	opened, err := store.Open(ctx, d.config.DatabaseURL)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = opened.Close() }()
+	host, found, err := opened.Host(ctx, d.config.Host)
+	return err == nil && found && host.LastSeen.After(since)
+}
+
+func workerEnded(err error) error {
+	return &teardown.Error{Code: teardown.CodeInternal, Cause: endOf(err), Message: "unwind-worker ended; its log is above"}
+}
+
+func endOf(err error) error {
+	if err == nil {
+		return errors.New("it exited with code 0")
+	}
+	return err
+}
+
+func (d *development) interrupted() error {
+	d.progress("Stopping …")
+	return nil
+}
+
+func (d *development) progress(format string, args ...any) {
+	if d.errTerminal {
+		d.note(format, args...)
+	}
+}
+
+func (d *development) announce() {
+	r := ready{Address: d.address, WebUI: d.webUI(), Host: d.config.Host, Reused: d.reused}
+	if d.server != nil {
+		r.ServerPID = d.server.Process.Pid
+	}
+	if d.worker != nil {
+		r.WorkerPID = d.worker.Process.Pid
+	}
+	if d.json {
+		d.printJSON(r)
+		return
+	}
+	d.say("Temporal   %s", d.address)
+	if d.reused {
+		d.say("           it was already running and will be left running")
+	}
+	d.say("Web UI     %s", d.webUI())
+	d.say("Database   %s", d.config.Database())
+	d.say("Host       %s", d.config.Host)
+	if d.Port != defaultPort {
+		d.say("\nIn other terminals:\n  export TEMPORAL_ADDRESS=%s UNWIND_UI_URL=%s", d.address, d.webUI())
+	}
+	d.say("\nCtrl-C ends it.")
+}
+
+// untilEnd returns when we are asked to stop, or when a part has ended by
+// itself.
+func (d *development) untilEnd(ctx context.Context) error {
+	var serverEnded chan error
+	if d.server != nil {
+		serverEnded = d.server.ended
+	}
+	select {
+	case <-ctx.Done():
+		return d.interrupted()
+	case err := <-serverEnded:
+		d.server.over = true
+		return &teardown.Error{Code: teardown.CodeTemporalUnavailable, Cause: endOf(err),
+			Message: "Temporal's server ended; see dev/temporal.log in the state directory"}
+	case err := <-d.worker.ended:
+		d.worker.over = true
+		return workerEnded(err)
+	}
+}

@@ -1,0 +1,399 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"unwind/internal/runtime"
+	"unwind/internal/store"
+	"unwind/internal/worktree"
+	"unwind/teardown"
+)
+
+type planOptions struct {
+	*program
+	ID  string
+	All bool
+}
+
+func newPlanCommand(p *program) *cobra.Command {
+	o := &planOptions{program: p}
+	command := &cobra.Command{
+		Use:   "plan ID | --all",
+		Short: "Show what finalization would do and why, changing nothing",
+		Long: `Show what finalization would do to a session now, and why: by the same code, with
+nothing changed. The session may be live. It has to be asked on the session's host;
+with --all, the sessions of this host that are not finalized are looked at.
+
+Exit codes are those that the finalization would end with: 0 all would go, 3
+something would be kept, 65 refused, 75 it could not be told or would be retried.`,
+		Example: `  unwind plan s1
+  unwind plan --all --json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case o.All && len(args) > 0:
+				return usageError("give the id of a session or --all, not both")
+			case o.All:
+				return nil
+			case len(args) == 0:
+				return usageError("name the session to plan for, or give --all; see `%s list`", name)
+			}
+			return takesID(&o.ID)(cmd, args)
+		},
+		ValidArgsFunction: p.completeIDs,
+		RunE:              runs(o.run),
+	}
+	command.Flags().BoolVar(&o.All, "all", false, "all sessions of this host that are not finalized")
+	return command
+}
+
+// plan is what finalization would come to; with --json, one for each session.
+type plan struct {
+	SessionID  string             `json:"session_id"`
+	Host       string             `json:"host"`
+	Generation int64              `json:"generation"`
+	State      store.SessionState `json:"state"`
+	Runtimes   []plannedRuntime   `json:"runtimes"`
+	Worktrees  []worktreeLine     `json:"worktrees"`
+	Resources  []plannedResource  `json:"resources"`
+
+	reports []worktree.Report
+	seen    sight
+}
+
+// plannedRuntime: outcome is what Destroy would come to.
+type plannedRuntime struct {
+	Kind      string                  `json:"kind"`
+	Role      string                  `json:"role"`
+	Name      string                  `json:"name"`
+	Outcome   teardown.RuntimeOutcome `json:"outcome"`
+	Code      teardown.Code           `json:"code"`
+	Retryable bool                    `json:"retryable"`
+	Message   string                  `json:"message"`
+	alive     bool
+}
+
+// plannedResource: outcome is "cleared", "kept" or "refused".
+type plannedResource struct {
+	Kind    string        `json:"kind"`
+	Path    string        `json:"path"`
+	Outcome string        `json:"outcome"`
+	Code    teardown.Code `json:"code"`
+	Message string        `json:"message"`
+}
+
+const (
+	resourceCleared = "cleared"
+	resourceKept    = "kept"
+	resourceRefused = "refused"
+)
+
+func (o *planOptions) run(ctx context.Context) error {
+	f, err := o.openFacts(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if !o.All {
+		return o.one(ctx, f, o.ID)
+	}
+	codes := []exitCode{exitDone}
+	elsewhere := map[string]int{}
+	err = f.eachSession(ctx, store.SessionFilter{}, func(s store.Summary) error {
+		if s.State == store.StateFinished {
+			return nil
+		}
+		if s.Host != f.config.Host {
+			elsewhere[s.Host]++
+			return nil
+		}
+		err := o.one(ctx, f, s.ID)
+		var said verdict
+		if err != nil && !errors.As(err, &said) {
+			o.note("%s: %s: %s", name, s.ID, sentence(err.Error()))
+		}
+		codes = append(codes, exitOf(err))
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	for host, n := range elsewhere {
+		o.note("%s of host %s; run `%s plan --all` there.", counted(n, "session is", "sessions are"), host, name)
+	}
+	if len(codes) == 1 {
+		o.say("No session of this host has anything left to release.")
+	}
+	return asVerdict(worst(codes...))
+}
+
+func (o *planOptions) one(ctx context.Context, f *facts, id string) error {
+	seen, err := f.look(ctx, id)
+	if err != nil {
+		return err
+	}
+	if seen.Session.Host != f.config.Host {
+		return &teardown.Error{Code: teardown.CodeForeignHost, Message: fmt.Sprintf(
+			"session %s belongs to host %s and this is %s; run `%s plan %s` there", id, seen.Session.Host, f.config.Host, name, id)}
+	}
+	made, err := o.plan(ctx, f, seen)
+	if err != nil {
+		return err
+	}
+	o.print(made)
+	return asVerdict(made.exit())
+}
+
+func (o *planOptions) plan(ctx context.Context, f *facts, seen sight) (plan, error) {
+	made := plan{SessionID: seen.Session.ID, Host: seen.Session.Host, Generation: seen.Session.Generation, State: seen.state,
+		Runtimes: []plannedRuntime{}, Worktrees: []worktreeLine{}, Resources: []plannedResource{}, seen: seen}
+	for _, rt := range seen.runtimes() {
+		made.Runtimes = append(made.Runtimes, o.planRuntime(ctx, rt))
+	}
+	reports, err := o.planWorktrees(ctx, f, seen, made.anyAlive())
+	if err != nil {
+		return plan{}, err
+	}
+	made.reports = reports
+	for _, report := range reports {
+		made.Worktrees = append(made.Worktrees, worktreeLineOf(report))
+	}
+	cleaner := cleaner(f.config)
+	for _, resource := range seen.resources() {
+		planned := plannedResource{Kind: resource.Kind, Path: resource.Path, Outcome: resourceCleared}
+		if resource.ClearedAt == nil {
+			if err := cleaner.Check(teardown.ResourceSpec{Kind: resource.Kind, Path: resource.Path}); err != nil {
+				planned.Outcome, planned.Code, planned.Message = resourceRefused, teardown.CodeOf(err), sentence(err.Error())
+			} else if resource.Kind != teardown.ResourceSecret && made.keepsWorktree() {
+				planned.Outcome = resourceKept
+			}
+		}
+		made.Resources = append(made.Resources, planned)
+	}
+	return made, nil
+}
+
+func (o *planOptions) planRuntime(ctx context.Context, row store.Runtime) plannedRuntime {
+	rt := row.Handle.V
+	planned := plannedRuntime{Kind: row.Kind, Role: row.Role, Name: runtimeName(rt)}
+	if row.ReleasedAt != nil {
+		planned.Outcome = teardown.RuntimeAlreadyGone
+		return planned
+	}
+	state, err := o.probe(ctx, rt)
+	var own *teardown.Error
+	switch {
+	case errors.As(err, &own):
+		planned.Outcome, planned.Code, planned.Retryable = teardown.RuntimeRefused, own.Code, own.Retryable
+		if own.Retryable {
+			planned.Outcome = teardown.RuntimeFailed
+		}
+		planned.Message = sentence(own.Error())
+	case err != nil:
+		planned.Outcome, planned.Code, planned.Message = teardown.RuntimeFailed, teardown.CodeInternal, sentence(err.Error())
+	case state == runtime.Alive:
+		planned.Outcome, planned.alive = teardown.RuntimeReleased, true
+	default:
+		planned.Outcome = teardown.RuntimeAlreadyGone
+	}
+	return planned
+}
+
+func (o *planOptions) probe(ctx context.Context, rt teardown.Runtime) (runtime.State, error) {
+	kind, err := o.kinds().For(rt)
+	if err != nil {
+		return 0, err
+	}
+	return kind.Probe(ctx, rt)
+}
+
+// planWorktrees looks at all worktrees that nobody else holds in one go, so that
+// what a child comes to is known when its parent is judged.
+func (o *planOptions) planWorktrees(ctx context.Context, f *facts, seen sight, alive bool) ([]worktree.Report, error) {
+	leased := seen.leased()
+	reports := make([]worktree.Report, len(leased))
+	paths := map[string]string{}
+	for _, wt := range leased {
+		paths[wt.Worktree.ID] = wt.Worktree.Path
+	}
+	var targets []worktree.Target
+	var of []int
+	for i, wt := range leased {
+		decided, err := o.decided(ctx, f, seen, wt)
+		if err != nil {
+			return nil, err
+		}
+		if decided != nil {
+			reports[i] = *decided
+			continue
+		}
+		row := wt.Worktree
+		targets = append(targets, worktree.Target{Repository: row.Repository, Path: row.Path, Nonce: row.Nonce, Parent: paths[row.ParentID]})
+		of = append(of, i)
+	}
+	for n, report := range engine(f.config).InspectAll(ctx, targets, worktree.AllHooks{}) {
+		if alive {
+			report = afterRuntime(report)
+		}
+		reports[of[n]] = report
+	}
+	return reports, nil
+}
+
+// decided answers what the facts alone say of a worktree; nil if it has to be
+// looked at.
+func (o *planOptions) decided(ctx context.Context, f *facts, seen sight, wt store.LeasedWorktree) (*worktree.Report, error) {
+	report := worktree.Report{Path: wt.Worktree.Path, Branch: wt.Worktree.Branch, Repository: wt.Worktree.Repository}
+	switch {
+	case wt.Lease.Disposition.Final():
+		report.Disposition, report.Code, report.Details = wt.Lease.Disposition, wt.Lease.Code, wt.Lease.Details.V
+		return &report, nil
+	case wt.Worktree.State == store.WorktreeRemoved:
+		report.Disposition = teardown.DispositionAlreadyGone
+		return &report, nil
+	case wt.Worktree.QuarantinePath != "":
+		report.Disposition, report.Quarantine = teardown.DispositionRemoved, wt.Worktree.QuarantinePath
+		report.Notes = []string{"Its removal is under way and would be resumed."}
+		return &report, nil
+	}
+	_, held, found, err := f.WorktreeAt(ctx, wt.Worktree.Host, wt.Worktree.Path)
+	if err != nil || !found {
+		return nil, err
+	}
+	for _, lease := range held {
+		if lease.WorktreeID == wt.Worktree.ID && (lease.Kind != store.HolderSession || lease.ID != seen.Session.ID) {
+			report.Disposition = teardown.DispositionRetained
+			report.Message = fmt.Sprintf("%s %s holds it, too.", lease.Kind, lease.ID)
+			return &report, nil
+		}
+	}
+	return nil, nil
+}
+
+// afterRuntime is what a worktree would come to once the runtime, which works in
+// it now, has ended.
+func afterRuntime(report worktree.Report) worktree.Report {
+	left := of(report.Findings, func(finding worktree.Finding) bool { return finding.Code != teardown.CodeInUse })
+	if len(left) == len(report.Findings) {
+		return report
+	}
+	report.Findings, report.Message = left, ""
+	report.Notes = append(report.Notes, "It is in use now, as is to be expected while the runtime is alive.")
+	if len(left) == 0 {
+		report.Disposition, report.Code, report.Retryable, report.Details = teardown.DispositionRemoved, "", false, nil
+		return report
+	}
+	report.Disposition, report.Code, report.Retryable = teardown.DispositionPreserved, left[0].Code, left[0].Retryable
+	if report.Retryable {
+		report.Disposition = teardown.DispositionFailed
+	}
+	report.Details = nil
+	for _, finding := range left {
+		report.Details = append(report.Details, findingText(finding))
+	}
+	return report
+}
+
+func (p plan) anyAlive() bool {
+	for _, rt := range p.Runtimes {
+		if rt.alive {
+			return true
+		}
+	}
+	return false
+}
+
+func (p plan) keepsWorktree() bool {
+	for _, report := range p.reports {
+		switch report.Disposition {
+		case teardown.DispositionPreserved, teardown.DispositionRefused, teardown.DispositionFailed:
+			return true
+		}
+	}
+	return false
+}
+
+// blocked: a runtime that would not be confirmed gone keeps everything else.
+func (p plan) blocked() bool {
+	for _, rt := range p.Runtimes {
+		if !rt.Outcome.Released() {
+			return true
+		}
+	}
+	return false
+}
+
+func (p plan) exit() exitCode {
+	codes := []exitCode{exitDone}
+	for _, rt := range p.Runtimes {
+		switch {
+		case rt.Outcome.Released():
+		case rt.Outcome == teardown.RuntimeRefused:
+			codes = append(codes, exitRefused)
+		default:
+			codes = append(codes, exitRetryable)
+		}
+	}
+	for _, report := range p.reports {
+		codes = append(codes, exitOfDisposition(report.Disposition, report.Retryable))
+	}
+	for _, resource := range p.Resources {
+		if resource.Outcome == resourceRefused {
+			codes = append(codes, exitRefused)
+		}
+	}
+	return worst(codes...)
+}
+
+func (o *planOptions) print(made plan) {
+	if o.json {
+		o.printJSON(made)
+		return
+	}
+	words, as := stateWords(made.State, parkedReasonOf(made.seen))
+	o.say("%s  %s", o.styled("Session "+made.SessionID, bold), o.styled(words, as))
+	if made.State == store.StateFinished {
+		o.say("Everything is released.")
+		return
+	}
+	for _, rt := range made.Runtimes {
+		o.say("%s %s %s: %s%s", rt.Kind, rt.Role, shown(rt.Name), o.styled(runtimePlanWords(rt), runtimeStyle(rt.Outcome)), because(rt.Code, nil))
+		if rt.Message != "" {
+			o.say("  %s", rt.Message)
+		}
+	}
+	if made.blocked() {
+		o.say("Nothing below would be touched before that runtime is confirmed gone.")
+	}
+	for _, report := range made.reports {
+		o.printWorktree(report, true)
+	}
+	for _, resource := range made.Resources {
+		o.say("%s %s: would be %s%s", resource.Kind, shown(resource.Path), resource.Outcome, because(resource.Code, nil))
+		if resource.Message != "" {
+			o.say("  %s", resource.Message)
+		}
+	}
+}
+
+func parkedReasonOf(seen sight) string {
+	if seen.finalization == nil {
+		return ""
+	}
+	return seen.finalization.ParkedReason
+}
+
+func runtimePlanWords(rt plannedRuntime) string {
+	switch rt.Outcome {
+	case teardown.RuntimeReleased:
+		return "alive, would be ended"
+	case teardown.RuntimeAlreadyGone:
+		return "gone"
+	case teardown.RuntimeRefused:
+		return "would be refused"
+	}
+	return "could not be told"
+}

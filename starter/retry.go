@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"unwind/internal/store"
+	"unwind/internal/temporalclient"
+	"unwind/teardown"
+)
+
+type retryOptions struct {
+	*program
+	ID                   string
+	All                  bool
+	Reason               string
+	Host                 string
+	Wait                 bool
+	RuntimeConfirmedGone bool
+}
+
+func newRetryCommand(p *program) *cobra.Command {
+	o := &retryOptions{program: p}
+	command := &cobra.Command{
+		Use:   "retry ID | --all",
+		Short: "Look again at what was kept or failed, and release it",
+		Long: `Begin one more round of a session's finalization: everything that is not yet
+released is looked at again, at once, with all attempts anew.
+
+The retry is recorded first. If Temporal does not answer, the round begins when it
+is back. --all takes all sessions that are parked.
+
+--runtime-confirmed-gone says that you looked yourself and the runtime is gone. It
+replaces the look only, is recorded with your name, and processes that outlived
+the runtime are searched for all the same.`,
+		Example: `  unwind retry s1 --wait
+  unwind retry --all --reason preserved
+  unwind retry s1 --runtime-confirmed-gone`,
+		Args:              o.args,
+		ValidArgsFunction: p.completeIDs,
+		RunE:              runs(o.run),
+	}
+	flags := command.Flags()
+	flags.BoolVar(&o.All, "all", false, "all sessions that are parked")
+	flags.StringVar(&o.Reason, "reason", "", "with --all: only those parked for this reason: "+strings.Join(parkedReasons, ", "))
+	flags.StringVar(&o.Host, "host", "", "with --all: only those of this host")
+	flags.BoolVar(&o.Wait, "wait", false, "wait until all is released or a person has to decide")
+	flags.BoolVar(&o.RuntimeConfirmedGone, "runtime-confirmed-gone", false, "you have seen that the runtime is gone")
+	completeWords(command, "reason", parkedReasons)
+	return command
+}
+
+func (o *retryOptions) args(cmd *cobra.Command, args []string) error {
+	switch {
+	case o.All && len(args) > 0:
+		return usageError("give the id of a session or --all, not both")
+	case o.All:
+		return nil
+	case len(args) == 0:
+		return usageError("name the session to retry, or give --all; see `%s list --state parked`", name)
+	case o.Reason != "" || o.Host != "":
+		return usageError("--reason and --host go with --all")
+	}
+	return takesID(&o.ID)(cmd, args)
+}
+
+// retried is what retry prints for each session with --json, unless it waits.
+type retried struct {
+	SessionID string `json:"session_id"`
+	Round     int64  `json:"round"`
+	// Recorded is false if there was nothing to retry.
+	Recorded bool `json:"recorded"`
+	// Signalled: the finalization's run was told.
+	Signalled bool         `json:"signalled"`
+	RequestID string       `json:"request_id"`
+	Message   string       `json:"message"`
+	Error     *errorObject `json:"error,omitempty"`
+
+	generation int64
+}
+
+func (o *retryOptions) run(ctx context.Context) error {
+	if err := oneOf("reason", o.Reason, parkedReasons); err != nil {
+		return err
+	}
+	f, err := o.openFacts(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	r := &retrying{retryOptions: o, facts: f}
+	defer func() { r.connection.Close() }()
+	if !o.All {
+		done, err := r.retry(ctx, o.ID)
+		if err != nil {
+			return err
+		}
+		return asVerdict(r.settle(ctx, done))
+	}
+	return r.all(ctx)
+}
+
+// retrying is one call of the command; Temporal is dialled when it is first
+// needed.
+type retrying struct {
+	*retryOptions
+	facts      *facts
+	connection *temporalclient.Connection
+	dialled    bool
+	away       error
+}
+
+func (r *retrying) temporal(ctx context.Context) (*temporalclient.Connection, error) {
+	if !r.dialled {
+		r.connection, r.away = r.dial(ctx)
+		r.dialled = true
+	}
+	return r.connection, r.away
+}
+
+// all retries every parked session. One that cannot be retried stops no other.
+func (r *retrying) all(ctx context.Context) error {
+	var ids []string
+	filter := store.SessionFilter{State: store.StateParked, Host: r.Host, Reason: r.Reason}
+	err := r.facts.eachSession(ctx, filter, func(s store.Summary) error {
+		ids = append(ids, s.ID)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		r.say("No session is parked; nothing to retry.")
+		return nil
+	}
+	codes := []exitCode{exitDone}
+	var recorded []retried
+	for _, id := range ids {
+		done, err := r.retry(ctx, id)
+		if err != nil {
+			object := errorObjectOf(err)
+			done = retried{SessionID: id, Error: &object, Message: "Session " + id + ": " + object.Message}
+			codes = append(codes, exitOf(err))
+			r.print(done)
+			continue
+		}
+		recorded = append(recorded, done)
+	}
+	// All are told before the first is waited for.
+	for _, done := range recorded {
+		codes = append(codes, r.settle(ctx, done))
+	}
+	return asVerdict(worst(codes...))
+}
+
+func (r *retrying) retry(ctx context.Context, id string) (retried, error) {
+	seen, err := r.facts.look(ctx, id)
+	if err != nil {
+		return retried{}, err
+	}
+	done := retried{SessionID: id, generation: seen.Session.Generation}
+	if seen.state == store.StateFinished {
+		done.Message = "Session " + id + " is already finalized; nothing to retry."
+		return done, nil
+	}
+	by := r.whoAmI()
+	done.Round, done.Recorded, err = r.facts.Retry(ctx, id, store.RetryOptions{IfParked: r.All, By: by})
+	if err != nil {
+		return retried{}, err
+	}
+	if !done.Recorded {
+		done.Message = "Session " + id + " is no longer parked; nothing to retry."
+		return done, nil
+	}
+	done.RequestID = uuid.NewString()
+	if err := r.signal(ctx, done, by); err != nil {
+		done.Message = fmt.Sprintf("The retry of session %s is recorded (round %d) and will begin when Temporal is back: %s.",
+			id, done.Round, brief(err))
+		if r.RuntimeConfirmedGone {
+			done.Message += " Say --runtime-confirmed-gone again then: that part was not recorded."
+		}
+		return done, nil
+	}
+	done.Signalled = true
+	done.Message = fmt.Sprintf("Session %s is being looked at again (round %d).", id, done.Round)
+	return done, nil
+}
+
+func (r *retrying) signal(ctx context.Context, done retried, by string) error {
+	connection, err := r.temporal(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = teardown.SignalRetry(ctx, connection.Client, r.facts.config.TaskQueue, done.SessionID, teardown.RetryRequest{
+		RequestID: done.RequestID, RequestedBy: by, Round: done.Round, RuntimeConfirmedGone: r.RuntimeConfirmedGone})
+	if err != nil {
+		return connection.Explain(err)
+	}
+	skipBackoff(ctx, connection, done.SessionID)
+	return nil
+}
+
+// skipBackoff has the steps that wait for their next attempt tried now. It is a
+// courtesy: a server that does not know how, or does not answer, only makes the
+// retry take effect later.
+func skipBackoff(ctx context.Context, connection *temporalclient.Connection, sessionID string) {
+	ctx, cancel := context.WithTimeout(ctx, liveLimit)
+	defer cancel()
+	workflowID := teardown.FinalizeSessionID(sessionID)
+	described, err := connection.Client.DescribeWorkflow(ctx, workflowID, "")
+	if err != nil {
+		return
+	}
+	for _, activity := range described.RawResponse.GetPendingActivities() {
+		step := stepOf(activity)
+		if step.State != stepWaiting || step.NextAttemptAt == nil || step.NextAttemptAt.Before(now().Add(100*time.Millisecond)) {
+			continue
+		}
+		_, _ = connection.Client.WorkflowService().ResetActivity(ctx, &workflowservice.ResetActivityRequest{
+			Namespace: connection.Namespace,
+			Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID},
+			Identity:  temporalclient.Identity(name),
+			Activity:  &workflowservice.ResetActivityRequest_Id{Id: step.activityID},
+		})
+	}
+}
+
+// settle prints what became of a retry, after waiting for it if asked to.
+func (r *retrying) settle(ctx context.Context, done retried) exitCode {
+	if !r.Wait || !done.Recorded {
+		r.print(done)
+		return exitDone
+	}
+	if !done.Signalled {
+		r.print(done)
+		return exitRetryable
+	}
+	waiting := awaiting{program: r.program, facts: r.facts, connection: r.connection, id: done.SessionID,
+		generation: done.generation, request: done.RequestID, round: done.Round}
+	code, err := waiting.waitFor(ctx)
+	var said verdict
+	if err != nil && !errors.As(err, &said) {
+		r.note("%s: %s: %s", name, done.SessionID, sentence(err.Error()))
+	}
+	return code
+}
+
+func (r *retrying) print(done retried) {
+	switch {
+	case r.json:
+		r.printJSON(done)
+	case done.Error != nil:
+		r.note("%s: %s", name, done.Message)
+	default:
+		r.say("%s", done.Message)
+	}
+}

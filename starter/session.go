@@ -1,0 +1,14 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newSessionCommand(p *program) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "session",
+		Short: "Register sessions",
+		Long:  "Register what a session holds, so that it can be given back when the session ends.",
+	}
+	command.AddCommand(newSessionAddCommand(p))
+	group(command)
+	return command
+}

@@ -1,0 +1,358 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"unwind/internal/config"
+	"unwind/internal/lock"
+	"unwind/internal/resource"
+	"unwind/internal/store"
+	"unwind/internal/worktree"
+	"unwind/teardown"
+)
+
+type sessionAddOptions struct {
+	*program
+	File string
+}
+
+func newSessionAddCommand(p *program) *cobra.Command {
+	o := &sessionAddOptions{program: p}
+	command := &cobra.Command{
+		Use:   "add -f FILE",
+		Short: "Register a session from a JSON manifest",
+		Long: `Register a session: what it runs in, its git worktrees and its agent's files.
+
+Everything is looked at on this machine and pinned: a worktree by a mark in its
+administrative directory, a tmux session by its id, its server's process and a
+tag, a process by its start time. Later, only exactly these are touched.
+
+The same manifest again is a no-op, another one for the same id is a conflict. On
+any error nothing is registered. docs/manifest.md describes the manifest.`,
+		Example: `  unwind session add -f s1.json
+  make-manifest s1 | unwind session add -f -`,
+		Args: noArgs,
+		RunE: runs(o.run),
+	}
+	command.Flags().StringVarP(&o.File, "file", "f", "", "manifest to read, - for standard input")
+	return command
+}
+
+// addedSession is what session add prints with --json.
+type addedSession struct {
+	SessionID  string `json:"session_id"`
+	Host       string `json:"host"`
+	Generation int64  `json:"generation"`
+	// Added is false if it was registered before with the same content.
+	Added     bool `json:"added"`
+	Runtimes  int  `json:"runtimes"`
+	Worktrees int  `json:"worktrees"`
+	Resources int  `json:"resources"`
+}
+
+func (o *sessionAddOptions) run(ctx context.Context) error {
+	content, err := o.read(o.File)
+	if err != nil {
+		return err
+	}
+	c, err := o.config()
+	if err != nil {
+		return err
+	}
+	m, err := parseManifest(content, c.Host)
+	if err != nil {
+		return err
+	}
+	if m.Host != c.Host {
+		return &teardown.Error{Code: teardown.CodeForeignHost, Message: fmt.Sprintf(
+			"session %s belongs to host %s and this is %s; run `%s session add` there", m.ID, m.Host, c.Host, name)}
+	}
+	f, err := o.openFacts(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	a := addition{program: o.program, facts: f, manifest: m, hash: manifestHash(m)}
+	// Before anything is looked at: of a session that was added before, parts may
+	// be gone by now.
+	if known, err := a.known(ctx); err != nil || known {
+		return err
+	}
+	return a.add(ctx)
+}
+
+// addition is one session on its way into the database.
+type addition struct {
+	*program
+	facts    *facts
+	manifest teardown.Manifest
+	hash     string
+
+	session store.NewSession
+	// worktrees are the canonical forms of the manifest's, sorted by path, so that
+	// one that contains another comes first.
+	worktrees []addedPath
+}
+
+type addedPath struct {
+	teardown.WorktreeSpec
+	parent string // canonical, as given
+	id     string
+}
+
+func (a *addition) known(ctx context.Context) (bool, error) {
+	session, err := a.facts.Session(ctx, a.manifest.ID)
+	switch {
+	case teardown.CodeOf(err) == teardown.CodeSessionNotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	case session.ManifestHash != a.hash:
+		return false, &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf(
+			"session %s is already registered with another manifest; choose another id, or see `%s status %s`",
+			session.ID, name, session.ID)}
+	}
+	a.done(session.Generation, false)
+	return true, nil
+}
+
+func (a *addition) add(ctx context.Context) error {
+	m := a.manifest
+	a.session = store.NewSession{ID: m.ID, Host: m.Host, TaskID: m.TaskID, ManifestHash: a.hash}
+	if err := a.checkResources(); err != nil {
+		return err
+	}
+	if err := a.canonical(); err != nil {
+		return err
+	}
+	locks, err := a.lock(ctx)
+	defer release(locks)
+	if err != nil {
+		return err
+	}
+	if err := a.nest(ctx); err != nil {
+		return err
+	}
+	if err := a.register(ctx); err != nil {
+		return err
+	}
+	// Last, because it leaves a tag on a tmux session.
+	if err := a.pin(ctx); err != nil {
+		return err
+	}
+	added, err := a.facts.AddSession(ctx, a.session)
+	if err != nil {
+		return err
+	}
+	a.done(1, added)
+	return nil
+}
+
+func (a *addition) checkResources() error {
+	cleaner := cleaner(a.facts.config)
+	for i, spec := range a.manifest.Resources {
+		if err := cleaner.Check(spec); err != nil {
+			return within(fmt.Sprintf("resources[%d]", i), err)
+		}
+		a.session.Resources = append(a.session.Resources, store.NewResource{Kind: spec.Kind, Path: spec.Path})
+	}
+	return nil
+}
+
+func cleaner(c config.Config) resource.Cleaner {
+	return resource.Cleaner{Roots: c.Roots, Home: c.Home, Protected: []string{c.StateDir}}
+}
+
+// canonical resolves the links above each worktree, by which two names of one
+// directory become one.
+func (a *addition) canonical() error {
+	seen := map[string]int{}
+	for i, spec := range a.manifest.Worktrees {
+		at := fmt.Sprintf("worktrees[%d]", i)
+		wt := addedPath{WorktreeSpec: spec, id: store.NewID()}
+		var err error
+		if wt.Path, err = worktree.CanonicalPath(spec.Path); err != nil {
+			return within(at, err)
+		}
+		if spec.Parent != "" {
+			if wt.parent, err = worktree.CanonicalPath(spec.Parent); err != nil {
+				return within(at+".parent", err)
+			}
+		}
+		if first, twice := seen[wt.Path]; twice {
+			return invalid("%s is the same directory as worktrees[%d], %s; list it once", at, first, shown(wt.Path))
+		}
+		seen[wt.Path] = i
+		a.worktrees = append(a.worktrees, wt)
+	}
+	slices.SortStableFunc(a.worktrees, func(x, y addedPath) int { return strings.Compare(x.Path, y.Path) })
+	return nil
+}
+
+// lock takes the path lock of each worktree, in the order that everybody uses.
+func (a *addition) lock(ctx context.Context) ([]*lock.Held, error) {
+	var held []*lock.Held
+	for _, wt := range a.worktrees {
+		one, err := a.facts.config.Locks().Path(ctx, wt.Path, a.lockWait(a.facts.config, shown(wt.Path)))
+		if err != nil {
+			return held, err
+		}
+		held = append(held, one)
+	}
+	return held, nil
+}
+
+func release(locks []*lock.Held) {
+	for _, held := range locks {
+		held.Release()
+	}
+}
+
+// nest finds the worktree that directly contains each of these, registered
+// before or in this manifest, and holds the manifest's own word against it.
+func (a *addition) nest(ctx context.Context) error {
+	for _, wt := range a.worktrees {
+		parentPath, parentID, err := a.container(ctx, wt.Path)
+		if err != nil {
+			return err
+		}
+		if wt.parent != "" && wt.parent != parentPath {
+			reason := "is no registered worktree and none of this manifest"
+			if parentPath != "" {
+				reason = "is not the nearest worktree around it, which is " + shown(parentPath)
+			}
+			return invalid("worktree %s: parent %s %s; correct \"parent\" or leave it out", shown(wt.Path), shown(wt.parent), reason)
+		}
+		a.session.Worktrees = append(a.session.Worktrees, store.NewWorktree{
+			ID: wt.id, Repository: wt.Repository, Path: wt.Path, Branch: wt.Branch, ParentID: parentID})
+	}
+	return nil
+}
+
+func (a *addition) container(ctx context.Context, path string) (parentPath, parentID string, err error) {
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		for _, other := range a.worktrees {
+			if other.Path == dir {
+				return dir, other.id, nil
+			}
+		}
+		row, _, found, err := a.facts.WorktreeAt(ctx, a.facts.config.Host, dir)
+		if err != nil {
+			return "", "", err
+		}
+		if found {
+			return dir, row.ID, nil
+		}
+	}
+	return "", "", nil
+}
+
+// register marks each worktree as the instance that is registered. A row that is
+// left over at the same path is retired if it was about something else.
+func (a *addition) register(ctx context.Context) error {
+	git := engine(a.facts.config)
+	for i := range a.session.Worktrees {
+		wt := &a.session.Worktrees[i]
+		old, held, found, err := a.facts.WorktreeAt(ctx, a.facts.config.Host, wt.Path)
+		if err != nil {
+			return err
+		}
+		if found && len(held) > 0 {
+			return taken(wt.Path, old, fmt.Sprintf("is held by %s %s", held[0].Kind, held[0].ID))
+		}
+		if found && old.QuarantinePath != "" {
+			return taken(wt.Path, old, "is being removed: what was there is at "+shown(old.QuarantinePath))
+		}
+		registered, err := git.Register(ctx, worktree.Target{Repository: wt.Repository, Path: wt.Path})
+		if err != nil {
+			return within(shown(wt.Path)+" of "+shown(wt.Repository), err)
+		}
+		if found && old.Nonce == registered.Nonce {
+			return taken(wt.Path, old, "is still registered, in state "+old.State)
+		}
+		if found {
+			a.session.Retire = append(a.session.Retire, old.ID)
+		}
+		wt.Repository, wt.Nonce = registered.CommonDir, registered.Nonce
+		if wt.Branch == "" {
+			wt.Branch = registered.Branch
+		}
+	}
+	return nil
+}
+
+func taken(path string, old store.Worktree, why string) error {
+	advice := "choose another path"
+	if old.RemoverKind == store.HolderSession {
+		advice = fmt.Sprintf("see `%s status %s`, or choose another path", name, old.RemoverID)
+	}
+	return &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf("worktree %s %s; %s", shown(path), why, advice)}
+}
+
+// pin completes each runtime's identity from what is there now.
+func (a *addition) pin(ctx context.Context) error {
+	kinds := a.kinds()
+	for i, rt := range a.manifest.Runtimes {
+		at := fmt.Sprintf("runtimes[%d]", i)
+		kind, err := kinds.For(rt)
+		if err != nil {
+			return within(at, err)
+		}
+		pinned, err := kind.Pin(ctx, a.inWorktree(rt))
+		if err != nil {
+			return within(at, err)
+		}
+		a.session.Runtimes = append(a.session.Runtimes, store.NewRuntime{Handle: pinned})
+	}
+	return nil
+}
+
+// inWorktree says where the runtime works, if the manifest leaves it open: in
+// the first of its worktrees.
+func (a *addition) inWorktree(rt teardown.Runtime) teardown.Runtime {
+	if rt.Gone || len(a.manifest.Worktrees) == 0 {
+		return rt
+	}
+	var identity teardown.RuntimeIdentity
+	if rt.Identity != nil {
+		identity = *rt.Identity
+	}
+	if identity.Worktree == "" {
+		// Its path was resolved before without an error.
+		identity.Worktree, _ = worktree.CanonicalPath(a.manifest.Worktrees[0].Path)
+		rt.Identity = &identity
+	}
+	return rt
+}
+
+func (a *addition) done(generation int64, added bool) {
+	m := a.manifest
+	if a.json {
+		a.printJSON(addedSession{SessionID: m.ID, Host: m.Host, Generation: generation, Added: added,
+			Runtimes: len(m.Runtimes), Worktrees: len(m.Worktrees), Resources: len(m.Resources)})
+		return
+	}
+	if !added {
+		a.say("Session %s is already registered with this content; nothing to do.", m.ID)
+		return
+	}
+	a.say("Registered session %s on host %s: %s, %s, %s.", m.ID, m.Host, counted(len(m.Runtimes), "runtime", "runtimes"),
+		counted(len(m.Worktrees), "worktree", "worktrees"), counted(len(m.Resources), "resource", "resources"))
+}
+
+// within says where in the input an error belongs.
+func within(where string, err error) error {
+	own, ok := err.(*teardown.Error)
+	if !ok {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	wrapped := *own
+	wrapped.Message = where + ": " + own.Message
+	return &wrapped
+}

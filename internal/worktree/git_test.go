@@ -21,7 +21,8 @@ import (
 func (w *world) fakeGit(script string) {
 	w.t.Helper()
 	path := w.path("home/git")
-	w.do(os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\nexec git \"$@\"\n"), 0o755))
+	w.put(path+".text", "#!/bin/sh\n"+script+"\nexec git \"$@\"")
+	w.program(path, path+".text")
 	w.engine.Git = path
 }
 

@@ -29,10 +29,20 @@ type occupancy struct {
 	unknown bool
 }
 
-// inUse is step 5 of the policy. callers: the working directories of the
-// processes that called this one do not count, for they asked for it.
-func inUse(dir string, callers bool) ([]Finding, []string, error) {
-	seen, err := scanProcesses(dir, callers)
+// ground is what a scan of the process table looks for.
+type ground struct {
+	dir string
+	// tree, if known, tells a directory that a process in another mount namespace
+	// (a container) knows by another name.
+	tree *tree
+	// callers: the working directories of the processes that called this one do
+	// not count, for they asked for it.
+	callers bool
+}
+
+// inUse is step 5 of the policy.
+func inUse(on ground) ([]Finding, []string, error) {
+	seen, err := scanProcesses(on)
 	if err != nil {
 		return nil, nil, err
 	}

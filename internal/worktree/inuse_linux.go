@@ -13,22 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func scanProcesses(dir string, callers bool) (occupancy, error) {
+func scanProcesses(on ground) (occupancy, error) {
 	names, err := namesIn("/proc")
 	if err != nil {
 		return occupancy{}, err
 	}
 	asked := map[int]bool{}
-	if callers {
+	if on.callers {
 		asked = callingProcesses()
 	}
+	scan := &scan{ground: on}
+	scan.mounts, _ = os.Readlink("/proc/self/ns/mnt")
 	var seen occupancy
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		what, err := occupiesLastingly(pid, dir, asked[pid])
+		what, err := scan.occupiesLastingly(pid, asked[pid])
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			seen.hidden++
@@ -50,15 +52,15 @@ const (
 // occupiesLastingly leaves out our own children between fork and exec: until
 // exec they have everything open that we had, such as the directories of
 // another goroutine's walk.
-func occupiesLastingly(pid int, dir string, mayStandThere bool) (string, error) {
+func (s *scan) occupiesLastingly(pid int, mayStandThere bool) (string, error) {
 	for range forkPolls {
-		what, err := occupies(pid, dir, mayStandThere)
+		what, err := s.occupies(pid, mayStandThere)
 		if what == "" || !isFork(pid) {
 			return what, err
 		}
 		time.Sleep(forkPause)
 	}
-	return occupies(pid, dir, mayStandThere)
+	return s.occupies(pid, mayStandThere)
 }
 
 // isFork: the process is our child and runs our program.
@@ -75,6 +77,14 @@ func isFork(pid int) bool {
 	return err == nil && os.SameFile(theirs, ours)
 }
 
+// scan is one look at the process table.
+type scan struct {
+	ground
+	mounts string // our own mount namespace
+	// directories of the tree by identity; made when the first is needed.
+	directories map[fileID]int32
+}
+
 func procPath(pid int, name string) string {
 	return filepath.Join("/proc", strconv.Itoa(pid), name)
 }
@@ -89,9 +99,10 @@ func namesIn(dir string) ([]string, error) {
 }
 
 // occupies answers what the process has below dir, "" if nothing.
-func occupies(pid int, dir string, mayStandThere bool) (string, error) {
+func (s *scan) occupies(pid int, mayStandThere bool) (string, error) {
+	elsewhere := s.inOtherNamespace(pid)
 	for _, kind := range []string{"cwd", "root"} {
-		at, err := linkInto(procPath(pid, kind), dir)
+		at, err := s.linkInto(procPath(pid, kind), elsewhere)
 		if err != nil {
 			return "", err
 		}
@@ -105,7 +116,7 @@ func occupies(pid int, dir string, mayStandThere bool) (string, error) {
 		return "", ignoreGone(err)
 	}
 	for _, name := range names {
-		at, err := linkInto(filepath.Join(fds, name), dir)
+		at, err := s.linkInto(filepath.Join(fds, name), elsewhere)
 		if err != nil {
 			return "", err
 		}
@@ -116,24 +127,54 @@ func occupies(pid int, dir string, mayStandThere bool) (string, error) {
 	return "", nil
 }
 
-// linkInto answers where below dir a link of /proc points. What was deleted
-// there already does not count: it holds nothing of what is there now.
-func linkInto(link, dir string) (string, error) {
+// linkInto answers where below the directory a link of /proc points. What was
+// deleted there already does not count: it holds nothing of what is there now.
+func (s *scan) linkInto(link string, elsewhere bool) (string, error) {
 	target, err := os.Readlink(link)
 	if err != nil {
 		return "", ignoreGone(err)
 	}
-	at, inside := occupiedPath(strings.TrimSuffix(target, " (deleted)"), dir)
-	if !inside {
+	at, inside := occupiedPath(strings.TrimSuffix(target, " (deleted)"), s.dir)
+	switch {
+	case !inside && elsewhere:
+		return s.directoryOf(link), nil
+	case !inside:
 		return "", nil
-	}
-	if strings.HasSuffix(target, " (deleted)") {
-		var s unix.Stat_t
-		if err := unix.Stat(link, &s); err == nil && s.Nlink == 0 {
+	case strings.HasSuffix(target, " (deleted)"):
+		var info unix.Stat_t
+		if err := unix.Stat(link, &info); err == nil && info.Nlink == 0 {
 			return "", nil
 		}
 	}
 	return at, nil
+}
+
+// directoryOf finds the directory to which a link of /proc leads among those of
+// the tree.
+func (s *scan) directoryOf(link string) string {
+	var info unix.Stat_t
+	if err := unix.Stat(link, &info); err != nil || info.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return ""
+	}
+	if s.directories == nil {
+		s.directories = make(map[fileID]int32, len(s.tree.nodes))
+		for i, node := range s.tree.nodes {
+			s.directories[node.id] = int32(i)
+		}
+	}
+	i, found := s.directories[fromUnix(&info).id]
+	if !found {
+		return ""
+	}
+	return display(s.tree.path(i)) + " (in a container)"
+}
+
+func (s *scan) inOtherNamespace(pid int) bool {
+	if s.tree == nil {
+		return false
+	}
+	mounts, err := os.Readlink(procPath(pid, "ns/mnt"))
+	return err == nil && mounts != s.mounts
 }
 
 // ignoreGone: a process that ended meanwhile is in nobody's way.

@@ -17,7 +17,7 @@ const lsofLimit = time.Minute
 
 // scanProcesses asks lsof. Without it nobody can tell, and the caller says so
 // in its report.
-func scanProcesses(dir string, callers bool) (occupancy, error) {
+func scanProcesses(on ground) (occupancy, error) {
 	program, err := exec.LookPath("lsof")
 	if err != nil {
 		return occupancy{unknown: true}, nil
@@ -31,7 +31,7 @@ func scanProcesses(dir string, callers bool) (occupancy, error) {
 	if err != nil && (ctx.Err() != nil || len(bytes.TrimSpace(out)) == 0) {
 		return occupancy{}, errors.Join(errors.New("lsof failed"), err)
 	}
-	return parseLsof(string(out), dir, callers), nil
+	return parseLsof(string(out), on.dir, on.callers), nil
 }
 
 // parseLsof reads `lsof -F pcfn0`: fields that begin with a letter and end in

@@ -44,14 +44,17 @@ func (e *Engine) AdminJournal(target Target) (*AdminJournal, error) {
 	return journal, err
 }
 
+// Quarantine is the Journal's.
 func (j *AdminJournal) Quarantine() (path string, condemned bool) {
 	return string(j.record.Quarantine), j.record.Condemned
 }
 
+// MovingAside is the Journal's.
 func (j *AdminJournal) MovingAside(_ context.Context, quarantinePath string) error {
 	return j.write(record{Quarantine: []byte(quarantinePath)})
 }
 
+// Condemned is the Journal's.
 func (j *AdminJournal) Condemned(context.Context) error {
 	return j.write(record{Quarantine: j.record.Quarantine, Condemned: true})
 }

@@ -71,30 +71,26 @@ func (l *look) run(ctx context.Context) (seen, error) {
 	if err := s.addError(ctx, err, "the worktree's administration"); err != nil {
 		return seen{}, err
 	}
-	using, notes, err := inUse(l.dir, l.callers)
+	found, walkErr := walk(ctx, l.dir, idOf(l.place.info), l.skip(), l.hooks.report)
+	using, notes, err := inUse(ground{dir: l.dir, tree: found, callers: l.callers})
 	s.add(using...)
 	s.notes = append(s.notes, notes...)
 	if err := s.addError(ctx, err, "the process table"); err != nil {
 		return seen{}, err
 	}
-	if err := l.tree(ctx, &s); err != nil {
-		return seen{}, err
+	if walkErr != nil {
+		return s, s.addError(ctx, walkErr, "the directory")
 	}
-	return s, nil
+	return s, l.tree(ctx, &s, found)
 }
 
-// tree looks at the files and the commits.
-func (l *look) tree(ctx context.Context, s *seen) error {
+// tree judges the files that the walk found, and the commits.
+func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	git := l.engine.gitFor(l.place.admin, l.hooks)
 	git.workTree = l.dir
+	s.files, s.bytes = found.files, found.bytes
 	head, headErr := headCommit(ctx, git)
 	s.head = head
-
-	found, err := walk(ctx, l.dir, idOf(l.place.info), l.skip(), l.hooks.report)
-	if err != nil {
-		return s.addError(ctx, err, "the directory")
-	}
-	s.files, s.bytes = found.files, found.bytes
 	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip()}
 	var content []Finding
 	contentErr := headErr
@@ -112,6 +108,7 @@ func (l *look) tree(ctx context.Context, s *seen) error {
 	if headErr != nil {
 		return nil
 	}
+	var err error
 	s.lost, err = commits{git: git, admin: l.place.admin, repo: l.place.repo}.look(ctx)
 	return s.addError(ctx, err, "what its commits are reached by")
 }

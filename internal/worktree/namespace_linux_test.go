@@ -1,6 +1,7 @@
 package worktree
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"os"
@@ -22,6 +23,43 @@ func bindPrivately(dir string) error {
 	return unix.Mount(dir, dir, "", unix.MS_BIND, "")
 }
 
+// mountNamespace is for a child that may mount what nobody else sees.
+func mountNamespace() *syscall.SysProcAttr {
+	if os.Geteuid() == 0 {
+		return &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	}
+	return &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+}
+
+// TestContainerStandsInside: in its own mount namespace a process knows the
+// worktree by another name.
+func TestContainerStandsInside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.worktree("a")
+	w.do(os.Mkdir(w.path("home/workspace"), 0o755))
+	cmd := exec.Command("sh", "-c", `mount --bind "$1" "$2" && cd "$2/src" && echo ready && exec sleep 600`, "sh", a, w.path("home/workspace"))
+	cmd.Dir, cmd.SysProcAttr = "/", mountNamespace()
+	out, err := cmd.StdoutPipe()
+	w.do(err)
+	if err := cmd.Start(); err != nil {
+		t.Skipf("this system gives no mount namespace to this user: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if text, err := bufio.NewReader(out).ReadString('\n'); text != "ready\n" {
+		t.Skipf("this system lets this user mount nothing: %v", err)
+	}
+	w.pids = append(w.pids, cmd.Process.Pid)
+	expect(t, w.removeAll(), "failed:in_use")
+}
+
 func TestMountKeepsWorktree(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"", "node_modules/mounted"} {
@@ -33,12 +71,7 @@ func TestMountKeepsWorktree(t *testing.T) {
 			w.put(filepath.Join(mounted, "README.md"), "repo")
 			job := childJob{Root: w.root, Targets: w.targets, Bind: mounted}
 			cmd := job.command(t)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-			if os.Geteuid() != 0 {
-				cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-				cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-				cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
-			}
+			cmd.SysProcAttr = mountNamespace()
 			out, err := cmd.Output()
 			var exit *exec.ExitError
 			if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.As(err, &exit) && exit.ExitCode() == noNamespace {
@@ -110,11 +143,9 @@ func (w *world) giveTo(uid int) {
 // program that every user may run.
 func (w *world) removeAs(uid uint32) []string {
 	w.t.Helper()
-	program, err := os.Executable()
+	self, err := os.Executable()
 	w.do(err)
-	text, err := os.ReadFile(program)
-	w.do(err)
-	w.do(os.WriteFile(w.path("self"), text, 0o755))
+	w.program(w.path("self"), self)
 	cmd := childJob{Root: w.root, Targets: w.targets}.command(w.t)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	cmd.Path, cmd.Args = w.path("self"), []string{"self"}

@@ -153,8 +153,6 @@ type registration struct {
 	path string
 }
 
-func (r registration) id() string { return filepath.Base(r.admin) }
-
 // registrations reads all entries of the registry, also those that git would
 // call prunable.
 func (r repository) registrations() ([]registration, error) {

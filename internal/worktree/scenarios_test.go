@@ -16,7 +16,7 @@ import (
 )
 
 // scenario is one state of a worktree and what has to become of it. Verdicts are
-// disposition and code, one for each target in order.
+// disposition and code, one for each target in order, separated by "|".
 type scenario struct {
 	name  string
 	build func(w *world)
@@ -54,8 +54,8 @@ func TestScenarios(t *testing.T) {
 				for _, report := range reports {
 					got = append(got, verdict(report))
 				}
-				if strings.Join(got, " ") != want {
-					t.Errorf("got %q, want %q", strings.Join(got, " "), want)
+				if strings.Join(got, "|") != want {
+					t.Errorf("got %q, want %q", strings.Join(got, "|"), want)
 					for _, report := range reports {
 						t.Logf("%s\n  details %q\n  notes %q", report.Message, report.Details, report.Notes)
 					}
@@ -199,7 +199,7 @@ var cleanScenarios = []scenario{
 		w.worktree("a")
 		w.targets[0].Path = w.path("wts") + "//a/"
 	}},
-	{name: "names with spaces, quotes and line ends", want: "removed removed removed removed", build: func(w *world) {
+	{name: "names with spaces, quotes and line ends", want: "removed|removed|removed|removed", build: func(w *world) {
 		for i, name := range []string{"with space", "new\nline", "quo\"te's", "-rf"} {
 			w.worktreeAt(w.path("wts", name), "b"+string(rune('0'+i)))
 		}
@@ -390,6 +390,13 @@ var dirtScenarios = []scenario{
 		w.save(w.repo, "attributes")
 		w.worktree("a")
 	}},
+	{name: "encoding and keywords that git converts", want: "removed", build: func(w *world) {
+		w.put(filepath.Join(w.repo, ".gitattributes"), "*.utf16 text working-tree-encoding=UTF-16LE\n*.id ident")
+		w.do(os.WriteFile(filepath.Join(w.repo, "x.utf16"), []byte("a\x00b\x00"), 0o644))
+		w.put(filepath.Join(w.repo, "x.id"), "$Id$")
+		w.save(w.repo, "attributes")
+		w.worktree("a")
+	}},
 	{name: "hidden below a directory named .git", want: "preserved:hidden_data", build: func(w *world) {
 		a := w.worktree("a")
 		w.put(filepath.Join(a, "sub/.git/notes.md"), "notes")
@@ -544,7 +551,7 @@ var commitScenarios = []scenario{
 	{name: "detached commit that nothing reaches", want: "removed", build: func(w *world) {
 		w.keepCommit(w.commit(w.detached("a"), "only.txt"))
 	}},
-	{name: "two worktrees that anchor each other", want: "removed removed", build: func(w *world) {
+	{name: "two worktrees that anchor each other", want: "removed|removed", build: func(w *world) {
 		oid := w.commit(w.detached("a"), "only.txt")
 		w.git(w.detached("b"), "checkout", "-q", oid)
 		w.keepCommit(oid)
@@ -627,7 +634,7 @@ var commitScenarios = []scenario{
 		w.commit(a, "b.txt")
 		w.git(a, "bisect", "start", "HEAD", first)
 	}},
-	{name: "cherry-pick, revert and am, each stopped", want: "preserved:operation_in_progress preserved:operation_in_progress preserved:operation_in_progress", build: func(w *world) {
+	{name: "cherry-pick, revert and am, each stopped", want: "preserved:operation_in_progress|preserved:operation_in_progress|preserved:operation_in_progress", build: func(w *world) {
 		w.put(filepath.Join(w.repo, "src/app.txt"), "theirs")
 		w.save(w.repo, "theirs")
 		patch := w.git(w.repo, "format-patch", "-1", "-o", w.path("home"))
@@ -765,7 +772,7 @@ var targetScenarios = []scenario{
 	{name: "root directory", want: "refused:unsafe_target", build: func(w *world) { w.target("/") }},
 	{name: "nothing", want: "refused:unsafe_target", build: func(w *world) { w.target("") }},
 	{name: "relative", want: "refused:unsafe_target", build: func(w *world) { w.target("wts/a") }},
-	{name: "with dots", want: "refused:unsafe_target refused:unsafe_target", build: func(w *world) {
+	{name: "with dots", want: "refused:unsafe_target|refused:unsafe_target", build: func(w *world) {
 		w.worktree("a")
 		w.targets = nil
 		w.target(w.path("wts") + "/../wts/a")
@@ -1009,28 +1016,28 @@ var useScenarios = []scenario{
 }
 
 var familyScenarios = []scenario{
-	{name: "child and parent, both clean", want: "removed removed", build: func(w *world) { w.family("child") }},
-	{name: "child below an ignored directory", want: "removed removed", build: func(w *world) { w.family(".worktrees/child") }},
-	{name: "three levels", want: "removed removed removed", build: func(w *world) {
+	{name: "child and parent, both clean", want: "removed|removed", build: func(w *world) { w.family("child") }},
+	{name: "child below an ignored directory", want: "removed|removed", build: func(w *world) { w.family(".worktrees/child") }},
+	{name: "three levels", want: "removed|removed|removed", build: func(w *world) {
 		child := w.family("child")
 		w.worktreeAt(filepath.Join(child, "grandchild"), "grandchild")
 	}},
-	{name: "dirty child", want: "preserved:child_preserved preserved:untracked", build: func(w *world) {
+	{name: "dirty child", want: "preserved:child_preserved|preserved:untracked", build: func(w *world) {
 		child := w.family(".worktrees/child")
 		w.put(filepath.Join(child, "notes.md"), "x")
 		w.keep(filepath.Join(child, "notes.md"))
 	}},
-	{name: "dirty grandchild keeps both, but not the sibling", want: "preserved:child_preserved preserved:child_preserved preserved:untracked removed", build: func(w *world) {
+	{name: "dirty grandchild keeps both, but not the sibling", want: "preserved:child_preserved|preserved:child_preserved|preserved:untracked|removed", build: func(w *world) {
 		child := w.family(".worktrees/child")
 		grandchild := w.worktreeAt(filepath.Join(child, ".worktrees/g"), "g")
 		w.put(filepath.Join(grandchild, "notes.md"), "x")
 		w.worktree("sibling")
 	}},
-	{name: "child in use", want: "failed:child_preserved failed:in_use", build: func(w *world) { w.hold(w.family(".worktrees/child")) }},
-	{name: "locked child", want: "preserved:child_preserved preserved:locked", build: func(w *world) {
+	{name: "child in use", want: "failed:child_preserved|failed:in_use", build: func(w *world) { w.hold(w.family(".worktrees/child")) }},
+	{name: "locked child", want: "preserved:child_preserved|preserved:locked", build: func(w *world) {
 		w.git(w.repo, "worktree", "lock", w.family(".worktrees/child"))
 	}},
-	{name: "dirty parent, clean child", want: "preserved:untracked removed", build: func(w *world) {
+	{name: "dirty parent, clean child", want: "preserved:untracked|removed", build: func(w *world) {
 		w.family(".worktrees/child")
 		w.put(w.path("wts/parent/notes.md"), "x")
 		w.keep(w.path("wts/parent/notes.md"))
@@ -1039,33 +1046,33 @@ var familyScenarios = []scenario{
 		w.family(".worktrees/child")
 		w.targets = w.targets[:1]
 	}},
-	{name: "dirty sibling", want: "removed preserved:untracked", build: func(w *world) {
+	{name: "dirty sibling", want: "removed|preserved:untracked", build: func(w *world) {
 		w.keepCommit(w.commit(w.worktree("a"), "done.txt"))
 		b := w.worktree("b")
 		w.put(filepath.Join(b, "notes.md"), "x")
 		w.keep(filepath.Join(b, "notes.md"))
 	}},
-	{name: "child of another repository", want: "removed removed", build: func(w *world) {
+	{name: "child of another repository", want: "removed|removed", build: func(w *world) {
 		a := w.worktree("a")
 		w.repo = w.newRepository("other")
 		w.worktreeAt(filepath.Join(a, "scratch/b"), "b")
 	}},
-	{name: "dirty child of another repository", want: "preserved:child_preserved preserved:untracked", build: func(w *world) {
+	{name: "dirty child of another repository", want: "preserved:child_preserved|preserved:untracked", build: func(w *world) {
 		a := w.worktree("a")
 		w.repo = w.newRepository("other")
 		w.put(filepath.Join(w.worktreeAt(filepath.Join(a, "scratch/b"), "b"), "notes.md"), "x")
 	}},
-	{name: "main working tree among the targets", want: "removed refused:main_worktree", build: func(w *world) {
+	{name: "main working tree among the targets", want: "removed|refused:main_worktree", build: func(w *world) {
 		w.worktree("a")
 		w.target(w.repo)
 	}},
-	{name: "parent by its caller's word only", want: "preserved:child_preserved preserved:untracked", build: func(w *world) {
+	{name: "parent by its caller's word only", want: "preserved:child_preserved|preserved:untracked", build: func(w *world) {
 		a := w.worktree("a")
 		b := w.worktree("b")
 		w.put(filepath.Join(b, "notes.md"), "x")
 		w.targets[1].Parent = a
 	}},
-	{name: "the same target twice", want: "removed removed", build: func(w *world) {
+	{name: "the same target twice", want: "removed|removed", build: func(w *world) {
 		a := w.worktree("a")
 		w.target(a + "/")
 	}},

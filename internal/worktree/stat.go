@@ -23,6 +23,7 @@ type stat struct {
 	mount bool
 }
 
+//nolint:unconvert,nolintlint // the widths of these fields differ between systems
 func fromUnix(s *unix.Stat_t) stat {
 	return stat{
 		id:   fileID{uint64(s.Dev), s.Ino},
@@ -46,5 +47,5 @@ func idOf(info os.FileInfo) fileID {
 	if !ok {
 		return fileID{}
 	}
-	return fileID{uint64(s.Dev), s.Ino}
+	return fileID{uint64(s.Dev), s.Ino} //nolint:unconvert,nolintlint // see fromUnix
 }

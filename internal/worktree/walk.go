@@ -33,6 +33,7 @@ type tree struct {
 type node struct {
 	parent int32
 	name   string
+	id     fileID
 	// entries are the regular files and links in it, each as a kind byte (file
 	// or link), the name and NUL.
 	entries []byte
@@ -94,7 +95,7 @@ func walk(ctx context.Context, root string, want fileID, skip map[string]bool, p
 		return nil, errChanged
 	}
 	w.dev = want.dev
-	w.tree.nodes = append(w.tree.nodes, node{})
+	w.tree.nodes = append(w.tree.nodes, node{id: want})
 	w.checkRoot(root)
 	w.read()
 	for len(w.levels) > 0 {
@@ -299,7 +300,7 @@ func (w *walker) descend(name string, s stat) {
 		w.foreign++
 	} else {
 		w.top().node = int32(len(w.tree.nodes))
-		w.tree.nodes = append(w.tree.nodes, node{parent: parent, name: name})
+		w.tree.nodes = append(w.tree.nodes, node{parent: parent, name: name, id: s.id})
 	}
 	w.read()
 }

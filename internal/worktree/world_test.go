@@ -225,12 +225,21 @@ func (w *world) sum(path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
+// program installs an executable file. Another process writes it: as long as we
+// had it open, a child that another test forks meanwhile would have it open too,
+// and nothing that is open for writing can be run.
+func (w *world) program(path, source string) {
+	w.t.Helper()
+	w.do(exec.Command("install", "-m", "755", source, path).Run())
+}
+
 // trap answers a program that must never be run.
 func (w *world) trap() string {
 	w.t.Helper()
 	w.canary = w.path("home", "canary")
 	program := w.path("home", "trap.sh")
-	w.do(os.WriteFile(program, []byte("#!/bin/sh\necho run >> '"+w.canary+"'\ncat\n"), 0o755))
+	w.put(program+".text", "#!/bin/sh\necho run >> '"+w.canary+"'\ncat")
+	w.program(program, program+".text")
 	return program
 }
 

@@ -257,10 +257,8 @@ func usableAncestor(w Worktree, path string) error {
 
 // check refuses what the tables could not hold or the protocol not protect.
 func (n *NewSession) check() error {
-	for _, id := range []string{n.ID, n.Host, cmp.Or(n.TaskID, "none")} {
-		if err := teardown.ValidateID(id); err != nil {
-			return err
-		}
+	if err := n.checkIDs(); err != nil {
+		return err
 	}
 	for _, w := range n.Worktrees {
 		if err := checkPath(w.Path); err != nil {
@@ -284,6 +282,31 @@ func (n *NewSession) check() error {
 		}
 	}
 	return n.checkParents()
+}
+
+func (n *NewSession) checkIDs() error {
+	ids := []string{n.ID, n.Host}
+	optional := []string{n.TaskID}
+	for _, r := range n.Runtimes {
+		optional = append(optional, r.ID)
+	}
+	for _, w := range n.Worktrees { // their ids name refs and quarantines
+		optional = append(optional, w.ID)
+	}
+	for _, r := range n.Resources {
+		optional = append(optional, r.ID)
+	}
+	for _, id := range optional {
+		if id != "" {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		if err := teardown.ValidateID(id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n *NewSession) checkParents() error {

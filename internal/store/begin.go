@@ -19,7 +19,11 @@ type Begun struct {
 	Secrets       bool      // secrets are left to clear
 	Resources     bool      // resources of any kind are
 	SaveRequested bool
-	Result        teardown.Result // what is known so far
+	// Worktrees counts the session's worktrees by disposition. What this round
+	// has preserved is in no plan of it: a run that lost its history finds here
+	// that it has to park.
+	Worktrees map[teardown.Disposition]int
+	Result    teardown.Result // what is known so far
 }
 
 // Begin opens the finalization of a terminated session, or goes on with it, and
@@ -110,6 +114,9 @@ func beginWork(ctx context.Context, tx queries, begun Begun, f Finalization, ope
 		return Begun{}, err
 	}
 	begun.Resources, begun.Secrets = len(left) > 0, len(secrets(left)) > 0
+	if begun.Worktrees, err = dispositions(ctx, tx, me); err != nil {
+		return Begun{}, err
+	}
 	begun.Result, err = resultOfSession(ctx, tx, begun.Step.SessionID, begun.Step.Generation)
 	return begun, err
 }
@@ -164,4 +171,16 @@ func newRound(f Finalization, me Holder, in teardown.BeginInput) (request RetryO
 		}
 	}
 	return request, asked
+}
+
+func dispositions(ctx context.Context, q queries, me Holder) (map[teardown.Disposition]int, error) {
+	var all []teardown.Disposition
+	if err := q.all(ctx, &all, "SELECT disposition FROM leases"+ofHolder, me.key()...); err != nil {
+		return nil, err
+	}
+	counts := map[teardown.Disposition]int{}
+	for _, disposition := range all {
+		counts[disposition]++
+	}
+	return counts, nil
 }

@@ -27,6 +27,7 @@ const (
 	troubleCollision         // rolled back in favour of another transaction: run it again
 	troubleSchema            // a table or column is missing
 	troubleNotOurs           // the file is not a database
+	troubleTaken             // the id is in use
 )
 
 // troubleOf is the one place that knows both drivers' errors.
@@ -56,6 +57,8 @@ func troubleOfPostgres(state string) trouble {
 	switch state {
 	case "40001", "40P01": // serialization failure, deadlock
 		return troubleCollision
+	case "23505": // unique violation
+		return troubleTaken
 	case "42P01", "42703", "3F000": // undefined table, column, schema
 		return troubleSchema
 	case "57014", "55P03", "25006", "3D000": // cancelled, lock not available, read only (a standby), no such database
@@ -70,8 +73,11 @@ func troubleOfPostgres(state string) trouble {
 
 // troubleOfSQLite judges a result code, extended or not.
 func troubleOfSQLite(code int) trouble {
-	if code == sqlite3.SQLITE_BUSY_SNAPSHOT {
+	switch code {
+	case sqlite3.SQLITE_BUSY_SNAPSHOT:
 		return troubleCollision
+	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+		return troubleTaken
 	}
 	switch code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
@@ -103,6 +109,8 @@ func (l location) explain(err error) error {
 			Message: "The database lacks a table that this version of unwind needs; run `unwind migrate`"}
 	case troubleNotOurs:
 		return l.notOurs(cause)
+	case troubleTaken:
+		return &teardown.Error{Code: teardown.CodeConflict, Cause: cause, Message: "An id is in use already; choose another"}
 	}
 	return &teardown.Error{Code: teardown.CodeInternal, Cause: cause,
 		Message: "The database holds or was given something that unwind does not understand"}

@@ -47,7 +47,7 @@ func SchemaVersion(ctx context.Context, url string) (have, want int64, err error
 	if err != nil {
 		return 0, 0, err
 	}
-	want = wantedVersion(at.dialect)
+	want = at.wantedVersion()
 	if at.dialect == SQLite {
 		if empty, err := at.inspectFile(); err != nil || empty {
 			return 0, want, err
@@ -84,7 +84,7 @@ func (l location) migrate(ctx context.Context) (report MigrationReport, err erro
 	if err != nil {
 		return report, l.explain(err)
 	}
-	if report.From > wantedVersion(l.dialect) {
+	if report.From > l.wantedVersion() {
 		return report, l.checkVersion(report.From)
 	}
 	if l.dialect == SQLite && report.From == 0 {
@@ -93,11 +93,10 @@ func (l location) migrate(ctx context.Context) (report MigrationReport, err erro
 			return report, l.explain(err)
 		}
 		if !blank {
-			return report, &teardown.Error{Code: teardown.CodeSchemaVersion, Message: fmt.Sprintf(
-				"%s is another program's database; name another file in UNWIND_DATABASE_URL", l.path)}
+			return report, l.anothersDatabase()
 		}
 	}
-	provider, err := l.provider(db.DB)
+	provider, err := l.provider(db.DB, l.migrations())
 	if err != nil {
 		return report, l.explain(err)
 	}
@@ -122,21 +121,28 @@ func (l location) connectToMigrate(ctx context.Context) (*sqlx.DB, error) {
 	return l.connect(ctx)
 }
 
-func (l location) provider(db *sql.DB) (*goose.Provider, error) {
+func (l location) migrations() fs.FS {
+	if l.dialect == SQLite {
+		return migrations.SQLite()
+	}
+	return migrations.Postgres()
+}
+
+func (l location) provider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
 	quiet := goose.WithSlog(slog.New(slog.DiscardHandler))
 	if l.dialect == SQLite {
 		store, err := database.NewStore(database.DialectSQLite3, migrations.Table)
 		if err != nil {
 			return nil, err
 		}
-		return goose.NewProvider(goose.DialectCustom, db, migrations.SQLite(), quiet,
+		return goose.NewProvider(goose.DialectCustom, db, files, quiet,
 			goose.WithDisableGlobalRegistry(true), goose.WithStore(checkedStore{store}))
 	}
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider(goose.DialectPostgres, db, migrations.Postgres(), quiet,
+	return goose.NewProvider(goose.DialectPostgres, db, files, quiet,
 		goose.WithDisableGlobalRegistry(true), goose.WithTableName(migrations.Table), goose.WithSessionLocker(locker))
 }
 
@@ -180,13 +186,9 @@ func (l location) migrationFailed(err error) error {
 }
 
 // wantedVersion is the newest version among the embedded migrations.
-func wantedVersion(dialect Dialect) int64 {
-	files := migrations.Postgres()
-	if dialect == SQLite {
-		files = migrations.SQLite()
-	}
+func (l location) wantedVersion() int64 {
 	var newest int64
-	names, _ := fs.Glob(files, "*.sql")
+	names, _ := fs.Glob(l.migrations(), "*.sql")
 	for _, name := range names {
 		if version, err := goose.NumericComponent(name); err == nil {
 			newest = max(newest, version)
@@ -219,11 +221,18 @@ func isBlank(ctx context.Context, q queries) (bool, error) {
 	return blank, err
 }
 
+func (l location) anothersDatabase() error {
+	return &teardown.Error{Code: teardown.CodeSchemaVersion, Message: fmt.Sprintf(
+		"%s is another program's database; name another file in UNWIND_DATABASE_URL", l.path)}
+}
+
 func (l location) checkVersion(have int64) error {
-	want := wantedVersion(l.dialect)
+	want := l.wantedVersion()
 	switch {
 	case have == want:
 		return nil
+	case have == 0 && l.dialect == SQLite:
+		return l.anothersDatabase()
 	case have == 0:
 		return &teardown.Error{Code: teardown.CodeSchemaVersion,
 			Message: "The database holds no facts of unwind yet; run `unwind migrate`"}

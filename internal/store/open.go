@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jmoiron/sqlx"
-	_ "github.com/lib/pq"  // driver "postgres"
+	"github.com/lib/pq"
 	_ "modernc.org/sqlite" // driver "sqlite"
 
 	"unwind/teardown"
@@ -20,6 +21,10 @@ import (
 type Store struct {
 	db *sqlx.DB
 	at location
+	// writing is held by the one transaction that may write, for SQLite alone.
+	// Waiting here is in turn; waiting for SQLite's own lock is not, and a busy
+	// process would starve some of its own until they give up.
+	writing chan struct{}
 }
 
 // Open opens the database at url, "sqlite:///abs/path.db" or "postgres://…". It
@@ -41,7 +46,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, at: at}
+	s := &Store{db: db, at: at, writing: make(chan struct{}, 1)}
 	have, err := appliedVersion(ctx, queries{db}, at.dialect)
 	if err == nil {
 		err = at.checkVersion(have)
@@ -72,7 +77,7 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // connect opens a pool and makes sure that the database answers.
 func (l location) connect(ctx context.Context) (*sqlx.DB, error) {
-	db, err := sqlx.Open(string(l.dialect), l.dsn)
+	db, err := l.pool()
 	if err != nil {
 		return nil, &teardown.Error{Code: codeInvalidConfig, Cause: l.redact(err),
 			Message: "The database URL cannot be used; check its options"}
@@ -87,6 +92,19 @@ func (l location) connect(ctx context.Context) (*sqlx.DB, error) {
 		return nil, l.explain(err)
 	}
 	return db, nil
+}
+
+// pool opens no connection yet. It errs on options that the driver does not
+// know.
+func (l location) pool() (*sqlx.DB, error) {
+	if l.dialect == SQLite {
+		return sqlx.Open("sqlite", l.dsn)
+	}
+	connector, err := pq.NewConnector(l.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return sqlx.NewDb(sql.OpenDB(connector), "postgres"), nil
 }
 
 // makeFile creates and migrates a SQLite database on its first use. A file that

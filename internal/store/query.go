@@ -24,10 +24,11 @@ func (q queries) exec(ctx context.Context, statement string, args ...any) (int64
 	return result.RowsAffected()
 }
 
-// one reads the first row into dest, if there is one.
+// one reads the first row into dest, or sets it to zero if there is none.
 func (q queries) one(ctx context.Context, dest any, statement string, args ...any) (found bool, err error) {
 	err = sqlx.GetContext(ctx, q.on, dest, q.on.Rebind(statement), bound(args)...)
 	if errors.Is(err, sql.ErrNoRows) {
+		reflect.ValueOf(dest).Elem().SetZero() // sqlx has set its pointers
 		return false, nil
 	}
 	if err != nil {

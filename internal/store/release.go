@@ -103,7 +103,7 @@ func releaseOne(ctx context.Context, tx queries, step teardown.Step, w Worktree)
 		if !leased || lease.Round < step.Round {
 			return markDeleting(ctx, tx, step, w)
 		}
-	case w.State == WorktreeDeleting, open:
+	case w.State == WorktreeDeleting, open, given > 0:
 		return markDeleting(ctx, tx, step, w)
 	}
 	return nil
@@ -137,10 +137,12 @@ func order(ctx context.Context, tx queries, step teardown.Step, worktreeID strin
 }
 
 // decide writes what became of the worktree on the holder's lease, if it has
-// one.
+// one. Where work was saved stays known, also when a later attempt finds nothing
+// more to save.
 func decide(ctx context.Context, tx queries, step teardown.Step, w Worktree, r teardown.WorktreeResult) error {
 	me := SessionHolder(step)
-	_, err := tx.exec(ctx, `UPDATE leases SET disposition = ?, round = ?, code = ?, details = ?, bytes = ?, saved_ref = ?
+	_, err := tx.exec(ctx, `UPDATE leases SET disposition = ?, round = ?, code = ?, details = ?, bytes = ?,
+			saved_ref = COALESCE(NULLIF(?, ''), saved_ref)
 		WHERE worktree_id = ? AND holder_kind = ? AND holder_id = ? AND generation = ?`,
 		string(r.Disposition), step.Round, string(r.Code), JSONOf(bounded(r.Details)), r.Bytes, readable(r.SavedRef, maxText),
 		w.ID, me.Kind, me.ID, me.Generation)

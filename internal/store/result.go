@@ -11,7 +11,7 @@ import (
 
 // maxDetailBytes bounds what all details of one result hold together, so that
 // the result stays far below Temporal's payload limit whatever the paths are.
-const maxDetailBytes = 256 << 10
+const maxDetailBytes = 128 << 10
 
 // Result answers what is known about the finalization of a session at one
 // generation, whether or not it has begun. Lists are bounded by

@@ -21,6 +21,14 @@ const (
 func (s *Store) write(ctx context.Context, do func(queries) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if s.at.dialect == SQLite {
+		select {
+		case s.writing <- struct{}{}:
+			defer func() { <-s.writing }()
+		case <-ctx.Done():
+			return s.at.explain(ctx.Err())
+		}
+	}
 	for try := 1; ; try++ {
 		err := s.transact(ctx, nil, do)
 		if err == nil || troubleOf(err) != troubleCollision || try == collisionTries {

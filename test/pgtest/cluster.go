@@ -97,7 +97,7 @@ func binaries() (initdb, postgres string, err error) {
 			}
 		}
 	}
-	// Debian keeps them off the PATH. The newest version sorts last up to 99.
+	// Debian keeps them off the PATH; any version will do.
 	directories, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	for i := len(directories) - 1; i >= 0; i-- {
 		if initdb, postgres, ok := bothIn(directories[i]); ok {

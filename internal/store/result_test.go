@@ -1,0 +1,211 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"unwind/internal/store"
+	"unwind/teardown"
+)
+
+var resultPromises = []promise{
+	{"nothing in a result is null that a reader would iterate over", func(t *testing.T, b *bundle) {
+		b.session("s1", "/wt/s1")
+		result, err := b.Result(ctx, "s1", 1)
+		require.NoError(t, err)
+		text, err := json.Marshal(result)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"session_id":"s1","generation":1,"outcome":"","runtimes":[],
+			"worktrees":[{"id":"w-wt-s1","path":"/wt/s1","disposition":"pending","code":"","retryable":false,"details":[],"bytes":0,"saved_ref":""}],
+			"resources":{"cleared":0,"kept":0},"failure":{"code":"","message":""},"attempts":0,"started_at":null,"finished_at":null}`, string(text))
+		b.session("s2")
+		empty, err := b.Result(ctx, "s2", 1)
+		require.NoError(t, err)
+		require.NotNil(t, empty.Worktrees)
+		require.NotNil(t, empty.Runtimes)
+	}},
+	{"a result stays far below the payload limit, whatever was found", func(t *testing.T, b *bundle) {
+		var paths []string
+		for i := range teardown.MaxListed + 7 {
+			paths = append(paths, fmt.Sprintf("/wt/%03d", i))
+		}
+		n := b.manifest("s1", paths...)
+		for range teardown.MaxListed + 3 {
+			n.Runtimes = append(n.Runtimes, store.NewRuntime{Handle: teardown.Runtime{Kind: "tmux", Gone: true}})
+		}
+		b.add(n)
+		b.exec("UPDATE runtimes SET released_at = sessions.created_at FROM sessions WHERE sessions.id = runtimes.session_id")
+		b.terminate("s1")
+		step := b.begin("s1")
+		b.release(step)
+		var details []string
+		for range 100 {
+			details = append(details, strings.Repeat("\x01long", 1000))
+		}
+		_, err := b.Preserved(ctx, step, idOf(paths[0]), teardown.WorktreeResult{Disposition: teardown.DispositionPreserved, Details: details}, false)
+		require.NoError(t, err)
+		b.exec("UPDATE leases SET details = (SELECT details FROM leases WHERE worktree_id = ?)", idOf(paths[0]))
+		result, err := b.Result(ctx, "s1", 1)
+		require.NoError(t, err)
+		require.Len(t, result.Worktrees, teardown.MaxListed)
+		require.Equal(t, len(paths), result.WorktreesTotal)
+		require.Len(t, result.Runtimes, teardown.MaxListed)
+		require.Len(t, result.Worktrees[0].Details, teardown.MaxDetails+1)
+		require.Equal(t, "and 80 more", result.Worktrees[0].Details[teardown.MaxDetails])
+		require.Equal(t, []string{"and 21 more"}, result.Worktrees[teardown.MaxListed-1].Details)
+		text, err := json.Marshal(result)
+		require.NoError(t, err)
+		require.Less(t, len(text), 1<<20)
+	}},
+	{"twenty-one details need no count of the rest", func(t *testing.T, b *bundle) {
+		step := b.released("s1", "/wt/s1")
+		details := strings.Split(strings.Repeat("x,", teardown.MaxDetails)+"and 3 more", ",")
+		_, err := b.Preserved(ctx, step, idOf("/wt/s1"), teardown.WorktreeResult{Disposition: teardown.DispositionRefused, Details: details}, false)
+		require.NoError(t, err)
+		require.Equal(t, details, b.result(step, "/wt/s1").Details)
+		require.Equal(t, teardown.DispositionRefused, b.disposition(step, "/wt/s1"))
+	}},
+	{"a path that was used again is listed for each use", func(t *testing.T, b *bundle) {
+		step := b.released("s1", "/wt/s1")
+		b.remove(step, "/wt/s1")
+		n := b.manifest("s2", "/wt/s1")
+		n.Worktrees[0].ID = "second"
+		b.add(n)
+		require.Equal(t, teardown.DispositionRemoved, b.disposition(step, "/wt/s1"))
+		second, err := b.Result(ctx, "s2", 1)
+		require.NoError(t, err)
+		require.Equal(t, teardown.DispositionPending, second.Worktrees[0].Disposition)
+	}},
+	{"the result of a session that is gone is still there", func(t *testing.T, b *bundle) {
+		step := b.released("s1", "/wt/s1")
+		b.remove(step, "/wt/s1")
+		done, err := b.Finish(ctx, step)
+		require.NoError(t, err)
+		b.exec("DELETE FROM sessions WHERE id = 's1'")
+		result, err := b.Result(ctx, "s1", 1)
+		require.NoError(t, err)
+		require.Equal(t, done.Result, result)
+	}},
+	{"a generation that was restored says so", func(t *testing.T, b *bundle) {
+		step := b.terminated("s1")
+		b.restored("s1")
+		result, err := b.Result(ctx, "s1", step.Generation)
+		require.NoError(t, err)
+		require.Equal(t, teardown.OutcomeRestored, result.Outcome)
+	}},
+}
+
+var listPromises = []promise{
+	{"sessions are listed by state, host and reason, page by page", func(t *testing.T, b *bundle) {
+		b.session("a-live", "/wt/a")
+		b.terminated("b-under-way", "/wt/b")
+		b.parked("c-parked", "/wt/c")
+		finished := b.terminated("d-finished")
+		_, err := b.Finish(ctx, finished)
+		require.NoError(t, err)
+		b.session("e-held")
+		b.terminate("e-held")
+		_, err = b.Hold(ctx, "e-held", soon(), "x")
+		require.NoError(t, err)
+		b.session("f-was-held")
+		b.terminate("f-was-held")
+		_, err = b.Hold(ctx, "f-was-held", past(), "x")
+		require.NoError(t, err)
+		n := b.manifest("g-elsewhere")
+		n.Host = "host2"
+		b.add(n)
+
+		list := func(f store.SessionFilter) []string {
+			t.Helper()
+			page, err := b.Sessions(ctx, f)
+			require.NoError(t, err)
+			out := []string{}
+			for _, s := range page {
+				out = append(out, s.ID)
+			}
+			return out
+		}
+		all := []string{"a-live", "b-under-way", "c-parked", "d-finished", "e-held", "f-was-held", "g-elsewhere"}
+		require.Equal(t, all, list(store.SessionFilter{}))
+		require.Equal(t, all[:6], list(store.SessionFilter{Host: host}))
+		require.Equal(t, []string{"a-live", "g-elsewhere"}, list(store.SessionFilter{State: store.StateLive}))
+		require.Equal(t, []string{"b-under-way", "f-was-held"}, list(store.SessionFilter{State: store.StateTerminated}))
+		require.Equal(t, []string{"c-parked"}, list(store.SessionFilter{State: store.StateParked}))
+		require.Equal(t, []string{"c-parked"}, list(store.SessionFilter{Reason: teardown.ReasonPreserved}))
+		require.Empty(t, list(store.SessionFilter{Reason: teardown.ReasonHostUnreachable}))
+		require.Equal(t, []string{"d-finished"}, list(store.SessionFilter{State: store.StateFinished}))
+		require.Equal(t, []string{"e-held"}, list(store.SessionFilter{State: store.StateHeld, Limit: 1}))
+		require.Equal(t, []string{"f-was-held"}, list(store.SessionFilter{State: store.StateTerminated, Limit: 1, After: "b-under-way"}))
+		require.Equal(t, []string{"c-parked", "d-finished"}, list(store.SessionFilter{After: "b-under-way", Limit: 2}))
+		_, err = b.Sessions(ctx, store.SessionFilter{State: "asleep"})
+		requireCode(t, teardown.CodeInternal, false, err)
+
+		page, err := b.Sessions(ctx, store.SessionFilter{State: store.StateParked})
+		require.NoError(t, err)
+		s := page[0]
+		require.Equal(t, store.StateParked, s.State)
+		require.Equal(t, teardown.ReasonPreserved, s.ParkedReason)
+		require.Equal(t, 1, s.Worktrees)
+		require.Equal(t, 1, s.WorktreesKept)
+		require.Equal(t, int64(4096), s.BytesKept)
+		require.Equal(t, int64(1), s.Round)
+		require.NotNil(t, s.ParkedAt)
+	}},
+	{"due is what is terminated and neither finished, parked nor held", func(t *testing.T, b *bundle) {
+		b.session("a-live")
+		b.session("b-never-begun")
+		b.terminate("b-never-begun")
+		b.terminated("c-under-way")
+		b.parked("d-parked", "/wt/d")
+		b.session("e-held")
+		b.terminate("e-held")
+		until := soon()
+		_, err := b.Hold(ctx, "e-held", until, "")
+		require.NoError(t, err)
+		n := b.manifest("f-elsewhere")
+		n.Host = "host2"
+		b.add(n)
+		b.terminate("f-elsewhere")
+
+		due, err := b.Due(ctx, "", 10, time.Now())
+		require.NoError(t, err)
+		require.Equal(t, []store.Due{{SessionID: "b-never-begun", Host: host, Generation: 1},
+			{SessionID: "c-under-way", Host: host, Generation: 1}, {SessionID: "f-elsewhere", Host: "host2", Generation: 1}}, due)
+		due, err = b.Due(ctx, "c-under-way", 1, time.Now())
+		require.NoError(t, err)
+		require.Equal(t, "f-elsewhere", due[0].SessionID)
+		due, err = b.Due(ctx, "c-under-way", 1, until.Add(time.Second))
+		require.NoError(t, err)
+		require.Equal(t, "e-held", due[0].SessionID)
+	}},
+	{"a finished generation does not hide a newer one", func(t *testing.T, b *bundle) {
+		step := b.terminated("s1")
+		_, err := b.Finish(ctx, step)
+		require.NoError(t, err)
+		due, err := b.Due(ctx, "", 10, time.Now())
+		require.NoError(t, err)
+		require.Empty(t, due)
+		b.restored("s1")
+		b.terminate("s1")
+		due, err = b.Due(ctx, "", 10, time.Now())
+		require.NoError(t, err)
+		require.Equal(t, []store.Due{{SessionID: "s1", Host: host, Generation: 2}}, due)
+	}},
+	{"unreachable is what waits for this host, and no other", func(t *testing.T, b *bundle) {
+		b.park(b.terminated("s1"), teardown.ReasonHostUnreachable)
+		b.park(b.terminated("s2"), teardown.ReasonCancelled)
+		b.park(b.terminated("s3"), teardown.ReasonHostUnreachable)
+		b.retry(teardown.Step{SessionID: "s3", Generation: 1})
+		unreachable, err := b.Unreachable(ctx, host, "", 10)
+		require.NoError(t, err)
+		require.Equal(t, []store.Due{{SessionID: "s1", Host: host, Generation: 1}}, unreachable)
+		unreachable, err = b.Unreachable(ctx, "host2", "", 10)
+		require.NoError(t, err)
+		require.Empty(t, unreachable)
+	}},
+}

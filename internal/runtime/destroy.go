@@ -27,8 +27,8 @@ type Plan struct {
 	Weigh func(ctx context.Context, confirmed bool) error
 	// Snapshot is as Kind.Snapshot. It is called only when the runtime is there.
 	Snapshot func(ctx context.Context, dir string) (string, error)
-	// End ends the runtime itself and confirms that; nil if ending its processes
-	// is all there is to do.
+	// End asks the runtime's processes, ends the runtime itself and confirms that;
+	// nil if ending its processes is all there is to do.
 	End func(ctx context.Context, reaper *proctable.Reaper) error
 	// Contested returns living processes that may be the runtime's or somebody
 	// else's, once those are ended that are its for certain; nil if that cannot be.
@@ -103,9 +103,9 @@ func (d *destruction) run(ctx context.Context) error {
 	if state == Alive {
 		d.outcome.Runtime.Outcome = teardown.RuntimeReleased
 		d.picture(ctx)
-		if err := d.end(ctx, reaper); err != nil {
-			return err
-		}
+	}
+	if err := d.end(ctx, state, reaper); err != nil {
+		return err
 	}
 	return d.release(ctx, reaper)
 }
@@ -136,12 +136,14 @@ func (d *destruction) picture(ctx context.Context) {
 	}
 }
 
-func (d *destruction) end(ctx context.Context, reaper *proctable.Reaper) error {
-	if d.End == nil {
-		return nil
-	}
+// end ends the runtime itself; if there is no more to that than ending
+// processes, these are asked and have their time.
+func (d *destruction) end(ctx context.Context, state State, reaper *proctable.Reaper) error {
 	d.options.Progress("ending the runtime")
-	return d.End(ctx, reaper)
+	if state == Alive && d.End != nil {
+		return d.End(ctx, reaper)
+	}
+	return TableError(reaper.Ask(ctx))
 }
 
 // release ends what is left of the runtime's processes and looks who else

@@ -1,9 +1,7 @@
 package runtime
 
 import (
-	"context"
 	"path/filepath"
-	"time"
 
 	"unwind/internal/runtime/proctable"
 	"unwind/teardown"
@@ -36,21 +34,6 @@ func PinEnvTag(identity *teardown.RuntimeIdentity, environment proctable.Environ
 		return Contradiction("Process %d carries another value than the record's env_tag %q.", of.PID, identity.EnvTag)
 	}
 	return nil
-}
-
-// settleLimit bounds the wait for a process that is about to begin its program.
-const settleLimit = 500 * time.Millisecond
-
-// SettledEnviron reads the environment of a process that may have been started
-// this moment: it waits a little until settled says that the program has begun,
-// and returns what there is then.
-func SettledEnviron(ctx context.Context, of proctable.Ref, settled func(proctable.Environment) bool) (proctable.Environment, error) {
-	for end := time.Now().Add(settleLimit); ; time.Sleep(5 * time.Millisecond) {
-		environment, err := proctable.Environ(of.PID)
-		if err != nil || settled(environment) || ctx.Err() != nil || time.Now().After(end) {
-			return environment, err
-		}
-	}
 }
 
 // Canonical is the path of a worktree as the kernel reports it, if it is there.

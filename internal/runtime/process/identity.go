@@ -48,7 +48,7 @@ func look(rt teardown.Runtime) (runtime.State, error) {
 	if rt.Identity.EnvTag == "" {
 		return runtime.Alive, nil
 	}
-	environment, err := proctable.Environ(rt.PID)
+	environment, err := proctable.SettledEnviron(rt.PID, proctable.NotEmpty)
 	switch {
 	case errors.Is(err, proctable.ErrGone):
 		return runtime.Gone, nil

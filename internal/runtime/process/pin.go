@@ -10,7 +10,7 @@ import (
 )
 
 // Pin implements runtime.Kind.
-func (Kind) Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, error) {
+func (Kind) Pin(_ context.Context, rt teardown.Runtime) (teardown.Runtime, error) {
 	if rt.Gone {
 		return rt, nil
 	}
@@ -37,7 +37,7 @@ func (Kind) Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, err
 		return rt, runtime.Contradiction("Process %d is in process group %d, not %d as the record says.", rt.PID, process.Group, identity.PGID)
 	}
 	identity.PGID = process.Group
-	if err := pinEnvTag(ctx, &identity, process); err != nil {
+	if err := pinEnvTag(&identity, process); err != nil {
 		return rt, err
 	}
 	identity.Worktree = runtime.Canonical(identity.Worktree)
@@ -60,9 +60,8 @@ func there(rt teardown.Runtime) (proctable.Process, error) {
 
 // pinEnvTag does not take over a tag that the process inherited from a parent
 // that has it too: others may have it then. A given tag is the caller's word.
-func pinEnvTag(ctx context.Context, identity *teardown.RuntimeIdentity, process proctable.Process) error {
-	// While a program is being replaced there is no environment to be seen.
-	environment, err := runtime.SettledEnviron(ctx, process.Ref, func(e proctable.Environment) bool { return len(e) > 0 })
+func pinEnvTag(identity *teardown.RuntimeIdentity, process proctable.Process) error {
+	environment, err := proctable.SettledEnviron(process.PID, proctable.NotEmpty)
 	if err != nil {
 		return nil
 	}

@@ -34,6 +34,8 @@ type Claim struct {
 	Exempt []Ref
 
 	known map[Ref]bool
+	// bare processes have no environment at all, and are not about to get one.
+	bare map[Ref]bool
 }
 
 // Belongings is what a scan found of a run. Untold are processes in a group that
@@ -49,10 +51,10 @@ type Belongings struct {
 // something could not be read that has to be known.
 func (c *Claim) Find(table Table) (Belongings, error) {
 	if c.known == nil {
-		c.known = map[Ref]bool{}
+		c.known, c.bare = map[Ref]bool{}, map[Ref]bool{}
 	}
 	s := &search{Claim: c, table: table, self: os.Getpid(),
-		owned: map[int]bool{}, foreign: map[int]bool{}, denied: map[int]bool{}}
+		owned: map[int]bool{}, foreign: map[int]bool{}, denied: map[int]bool{}, blank: map[int]bool{}}
 	s.protected = table.ancestors(s.self)
 	for _, exempt := range c.Exempt {
 		if table[exempt.PID].Ref == exempt {
@@ -104,6 +106,7 @@ type search struct {
 	owned     map[int]bool
 	foreign   map[int]bool // belong to another run by its tag
 	denied    map[int]bool // environment unreadable
+	blank     map[int]bool // environment empty
 }
 
 func (s *search) judge(p Process) error {
@@ -127,6 +130,8 @@ func (s *search) judge(p Process) error {
 		case environment.Contradicts(s.Tag):
 			s.foreign[p.PID] = true
 			return nil
+		case len(environment) == 0:
+			s.blank[p.PID] = true
 		default:
 			tagged = environment.Has(s.Tag)
 		}
@@ -136,9 +141,24 @@ func (s *search) judge(p Process) error {
 		ours = !s.inherited || !s.table.Descends(p.PID, s.self)
 	}
 	if ours {
-		s.owned[p.PID] = true
+		s.own(p)
 	}
 	return nil
+}
+
+// own claims a process, unless it turns out to be another run's that was about
+// to begin its program when it was looked at.
+func (s *search) own(p Process) bool {
+	if s.blank[p.PID] && !s.bare[p.Ref] {
+		environment, err := SettledEnviron(p.PID, NotEmpty)
+		if err == nil && environment.Contradicts(s.Tag) {
+			s.foreign[p.PID] = true
+			return false
+		}
+		s.bare[p.Ref] = err == nil && len(environment) == 0
+	}
+	s.owned[p.PID] = true
+	return true
 }
 
 func (s *search) recorded(ref Ref) bool {
@@ -180,8 +200,7 @@ func (s *search) adoptChildren() {
 				!s.owned[p.Parent] || p.Start < parent.Start {
 				continue
 			}
-			s.owned[pid] = true
-			grown = true
+			grown = s.own(p) || grown
 		}
 	}
 }

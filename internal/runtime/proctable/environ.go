@@ -1,6 +1,9 @@
 package proctable
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 // Environment is the block of NAME=VALUE entries that a process was started
 // with. What the process changed since does not show.
@@ -41,3 +44,22 @@ func (e Environment) Contradicts(tag string) bool {
 	_, found := e.Lookup(string(name))
 	return found
 }
+
+// settleLimit bounds the wait for a process that is about to begin a program.
+const settleLimit = 500 * time.Millisecond
+
+// SettledEnviron reads the environment of a process that may be about to begin
+// a program; at that moment it shows none, or still its parent's. It waits a
+// little until settled, and returns what there is then.
+func SettledEnviron(pid int, settled func(Environment) bool) (Environment, error) {
+	for end := time.Now().Add(settleLimit); ; time.Sleep(5 * time.Millisecond) {
+		environment, err := Environ(pid)
+		if err != nil || settled(environment) || time.Now().After(end) {
+			return environment, err
+		}
+	}
+}
+
+// NotEmpty is true of every environment but that of a process about to begin a
+// program, or of one that was given none.
+func NotEmpty(e Environment) bool { return len(e) > 0 }

@@ -61,9 +61,10 @@ func (r *Reaper) Close() {
 	}
 }
 
-// Ask sends every process of the run SIGTERM, wakes the stopped ones so that
-// they hear it, and waits until they have ended, but no longer than Grace, and
-// not for those that ignore the signal.
+// Ask sends every process of the run SIGTERM, and SIGCONT so that those that are
+// stopped, or about to be, hear it. Then it waits until they have ended, but no
+// longer than Grace, and not for those that ignore the signal. What they start
+// meanwhile, to save their work, is left alone.
 func (r *Reaper) Ask(ctx context.Context) error {
 	found, err := r.scan()
 	if err != nil {
@@ -148,7 +149,7 @@ func (r *Reaper) press(found Belongings, kill bool) Remains {
 	return remains
 }
 
-// ask sends SIGTERM to a process; nil if it has ended meanwhile.
+// ask sends a process SIGTERM and wakes it; nil if it has ended meanwhile.
 func (r *Reaper) ask(p Process) *target {
 	if r.targets == nil {
 		r.targets = map[Ref]*target{}
@@ -164,9 +165,7 @@ func (r *Reaper) ask(p Process) *target {
 		return t
 	}
 	t.signal(unix.SIGTERM)
-	if p.Stopped {
-		t.signal(unix.SIGCONT)
-	}
+	t.signal(unix.SIGCONT)
 	return t
 }
 

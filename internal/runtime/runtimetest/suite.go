@@ -35,7 +35,7 @@ type Harness struct {
 // Scripts of agents. Each writes its process number to $STAGE/agent.
 const (
 	Plain    = `echo $$ >$STAGE/agent; exec sleep 900`
-	Saving   = `trap 'sleep .3; echo saved >$STAGE/saved; exit 0' TERM HUP INT; echo $$ >$STAGE/agent; while :; do sleep .1; done`
+	Saving   = `trap 'sleep .5 && echo saved >$STAGE/saved; exit 0' TERM HUP INT; echo $$ >$STAGE/agent; while :; do sleep .1; done`
 	Deaf     = `trap '' TERM HUP INT; echo $$ >$STAGE/agent; while :; do sleep .1; done`
 	Daemon   = `setsid sh -c 'echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
 	Nameless = `trap '' HUP; env -i STAGE=$STAGE sh -c 'trap "" HUP; echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`

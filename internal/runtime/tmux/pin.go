@@ -222,7 +222,7 @@ func (p *pinning) environment(ctx context.Context) error {
 	for _, l := range p.leaders {
 		// Until the pane's process has begun its program it shows the server's
 		// environment; tmux tells every program its pane.
-		environment, err := runtime.SettledEnviron(ctx, l.Ref, func(e proctable.Environment) bool {
+		environment, err := proctable.SettledEnviron(l.PID, func(e proctable.Environment) bool {
 			return e.Has("TMUX_PANE=" + l.pane)
 		})
 		if err != nil {

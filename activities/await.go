@@ -29,8 +29,18 @@ func (f *Facts) AwaitFinalization(ctx context.Context, in teardown.AwaitFinaliza
 			}
 		}
 	}()
+	// A worker that stops does not wait for somebody else's run.
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-activity.GetWorkerStopChannel(ctx):
+			cancel()
+		case <-waiting.Done():
+		}
+	}()
 	var result teardown.Result
-	err := f.Client.GetWorkflow(ctx, teardown.FinalizeSessionID(in.SessionID), "").Get(ctx, &result)
+	err := f.Client.GetWorkflow(waiting, teardown.FinalizeSessionID(in.SessionID), "").Get(waiting, &result)
 	var application *temporal.ApplicationError
 	var missing *serviceerror.NotFound
 	switch {

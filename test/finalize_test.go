@@ -1,6 +1,7 @@
 package test
 
 import (
+	"database/sql"
 	"os"
 	"path/filepath"
 	"testing"
@@ -74,7 +75,7 @@ func TestTerminateWhileTemporalIsDownIsNotLost(t *testing.T) {
 	i.add(a)
 	require.NoError(t, i.server.Stop())
 	said := i.must("terminate", a.id)
-	require.Contains(t, said.out+said.errors, "when it is back")
+	require.Contains(t, said.out+said.errors, "when Temporal is back")
 	require.Equal(t, 75, i.unwind("terminate", a.id, "--wait").code)
 	require.NoError(t, i.server.Resume())
 	i.worker()
@@ -123,14 +124,26 @@ func TestHeldSessionIsLeftAlone(t *testing.T) {
 	i.requireReleased(a)
 }
 
-func TestWorkerRefusesADatabaseOfAnotherSchema(t *testing.T) {
+func TestDatabaseOfAnotherSchemaIsRefused(t *testing.T) {
 	t.Parallel()
 	i := install(t)
+	i.must("list")
 	path := filepath.Join(i.dir, "unwind.db")
-	require.NoError(t, os.WriteFile(path, []byte("this is no database, but somebody's file\n"), 0o600))
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	_, err = db.Exec("INSERT INTO unwind_migrations (version_id, is_applied) VALUES (9999, 1)")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+
 	answer := i.unwind("list")
 	require.Equal(t, 65, answer.code, answer.errors)
-	content, err := os.ReadFile(path)
+	require.Contains(t, answer.errors, "upgrade unwind")
+	w := i.worker()
+	<-w.done
+	require.Equal(t, 65, w.cmd.ProcessState.ExitCode())
+	after, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, "this is no database, but somebody's file\n", string(content))
+	require.Equal(t, before, after)
 }

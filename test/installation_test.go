@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds every wait of these tests; it is not a speed that is tested.
-const patience = 2 * time.Minute
+const patience = time.Minute
 
 // installation is one installation of unwind: a host, a database, queues of its
 // own on a Temporal server.
@@ -173,6 +173,17 @@ func (i *installation) worker(env ...string) *worker {
 	return w
 }
 
+// awaitDeath waits until the worker has killed itself at its fault point.
+func (w *worker) awaitDeath(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.done:
+		require.False(t, w.cmd.ProcessState.Success())
+	case <-time.After(patience):
+		t.Fatal("the worker did not reach its fault point")
+	}
+}
+
 func (w *worker) kill() {
 	_ = w.cmd.Process.Kill()
 	<-w.done
@@ -232,13 +243,13 @@ func (i *installation) untilFinished(s *store.Store, session string) {
 // agent is a session on real things: one tmux session, a repository with one
 // worktree, a worktree of another repository inside it, a directory and a secret.
 type agent struct {
-	id                   string
-	repository, library  string
-	worktree, nested     string
-	socket, tmuxSession  string
-	directory, secret    string
-	manifest             teardown.Manifest
-	serverPID, panePID   string
+	id                  string
+	repository, library string
+	worktree, nested    string
+	socket, tmuxSession string
+	directory, secret   string
+	manifest            teardown.Manifest
+	serverPID, panePID  string
 }
 
 func (i *installation) agent(id string) *agent {
@@ -340,7 +351,6 @@ func write(t *testing.T, path, content string) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 }
-
 
 func installWithOwnServer(t *testing.T) *installation {
 	t.Helper()

@@ -1,0 +1,88 @@
+package test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/temporalproto"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"unwind/teardown"
+	"unwind/workflows"
+)
+
+var record = flag.Bool("record", false, "write the histories to workflows/testdata")
+
+// TestHistoriesReplay replays what a real server recorded. With -record it also
+// keeps the histories for the tests of later versions.
+func TestHistoriesReplay(t *testing.T) {
+	t.Parallel()
+	stories := map[string]func(*testing.T, *installation, *agent){
+		"clean": func(_ *testing.T, i *installation, a *agent) {
+			i.worker()
+			i.result(0, "terminate", a.id, "--wait")
+		},
+		"preserved-then-retried": func(t *testing.T, i *installation, a *agent) {
+			i.worker()
+			draft := filepath.Join(a.nested, "draft.md")
+			write(t, draft, "mine\n")
+			i.result(3, "terminate", a.id, "--wait")
+			require.NoError(t, os.Remove(draft))
+			i.result(0, "retry", a.id, "--wait")
+		},
+		"attempts-used-up-then-retried": func(_ *testing.T, i *installation, a *agent) {
+			i.env = []string{"UNWIND_RETRY_ATTEMPTS=2"}
+			i.worker()
+			leave := i.standIn(a.nested)
+			i.result(4, "terminate", a.id, "--wait")
+			leave()
+			i.result(0, "retry", a.id, "--wait")
+		},
+		"cancelled-while-parked": func(t *testing.T, i *installation, a *agent) {
+			i.worker()
+			write(t, filepath.Join(a.nested, "draft.md"), "mine\n")
+			i.result(3, "terminate", a.id, "--wait")
+			require.NoError(t, i.client.CancelWorkflow(t.Context(), teardown.FinalizeSessionID(a.id), ""))
+			i.until("the workflow cancelled", func() bool { return i.workflowStatus(a.id) == enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED })
+		},
+	}
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := install(t)
+			a := i.agent("s1")
+			i.add(a)
+			story(t, i, a)
+			history := i.history(a.id)
+			replayer := sdkworker.NewWorkflowReplayer()
+			replayer.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
+			require.NoError(t, replayer.ReplayWorkflowHistory(nil, history))
+			if name == "clean" {
+				require.LessOrEqual(t, len(history.Events), 50, "one runtime and two worktrees")
+			}
+			if *record {
+				text, err := temporalproto.CustomJSONMarshalOptions{Indent: "  "}.Marshal(history)
+				require.NoError(t, err)
+				require.NoError(t, os.WriteFile(filepath.Join("..", "workflows", "testdata", name+".json"), text, 0o600))
+			}
+		})
+	}
+}
+
+func (i *installation) history(session string) *historypb.History {
+	i.t.Helper()
+	history := &historypb.History{}
+	events := i.client.GetWorkflowHistory(i.t.Context(), teardown.FinalizeSessionID(session), "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		require.NoError(i.t, err)
+		history.Events = append(history.Events, event)
+	}
+	return history
+}

@@ -30,6 +30,10 @@ test: bin/temporal
 export TEMPORAL_CLI = $(CURDIR)/bin/temporal
 endif
 
+.PHONY: histories
+histories: bin/temporal ## Record the histories that workflows/ is replayed against, after a change that is versioned
+	go test -timeout 10m -run TestHistoriesReplay ./test -record
+
 .PHONY: needs
 needs:
 	@.ci/needs

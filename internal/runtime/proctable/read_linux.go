@@ -135,7 +135,7 @@ func readAtOnce(path string) ([]byte, error) {
 		}
 		n, err := file.Read(*buffer)
 		file.Close()
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		if n < len(*buffer) {

@@ -61,7 +61,8 @@ func (s server) run(ctx context.Context, keep int, args ...string) (r reply, tru
 	case err != nil && !errors.As(err, new(*exec.ExitError)):
 		return reply{answer: unknown, text: err.Error()}, false
 	}
-	return reply{answer: classify(err == nil, text), stdout: stdout.bytes(), text: text}, stdout.dropped
+	printed := stdout.bytes()
+	return reply{answer: classify(err == nil, text), stdout: printed, text: text}, stdout.dropped
 }
 
 // environment is ours without what would lead tmux to another server or let it

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"unwind/internal/store"
-	"unwind/internal/temporalclient"
 	"unwind/teardown"
 )
 
@@ -18,8 +17,7 @@ import (
 type awaiting struct {
 	*program
 	facts      *facts
-	connection *temporalclient.Connection // nil if Temporal does not answer
-	why        error                      // if it does not
+	server     temporal
 	id         string
 	generation int64
 	// request, if set, has to be taken up before being parked counts as the end.
@@ -28,6 +26,8 @@ type awaiting struct {
 	round int64
 	// show is called with each new sight; nil shows nothing.
 	show func(sight)
+	// line, if set, is taken away before anything else is printed.
+	line *progressLine
 }
 
 const (
@@ -61,7 +61,7 @@ func (a *awaiting) wait(ctx context.Context) (teardown.Result, error) {
 			return teardown.Result{}, err
 		default:
 			away = time.Time{}
-			seen.live = lookLive(ctx, a.connection, a.why, a.facts.config.UIURL, a.id)
+			seen.live = lookLive(ctx, a.server, a.facts.config.UIURL, a.id)
 			if a.show != nil {
 				a.show(seen)
 			}
@@ -126,6 +126,7 @@ func (a *awaiting) result(ctx context.Context, outcome teardown.Outcome) (teardo
 
 // leave says that nothing was stopped by no longer waiting.
 func (a *awaiting) leave() error {
+	a.line.clear()
 	a.note("No longer waiting; the finalization of %s goes on. See `%s status %s`.", a.id, name, a.id)
 	return verdict(exitRetryable)
 }
@@ -151,7 +152,7 @@ func (l *progressLine) print(text string) {
 }
 
 func (l *progressLine) clear() {
-	if l.shown {
+	if l != nil && l.shown {
 		fmt.Fprint(l.err, "\r\x1b[K")
 		l.shown = false
 	}
@@ -174,12 +175,12 @@ func (l *progressLine) text(s sight) string {
 
 // waitFor waits with progress on a terminal and prints the result.
 func (a *awaiting) waitFor(ctx context.Context) (exitCode, error) {
-	line := &progressLine{streams: a.streams}
 	if a.errTerminal && !a.json {
-		a.show = line.show
+		a.line = &progressLine{streams: a.streams}
+		a.show = a.line.show
 	}
 	result, err := a.wait(ctx)
-	line.clear()
+	a.line.clear()
 	if err != nil {
 		return exitOf(err), err
 	}
@@ -203,11 +204,11 @@ func (p *program) printResult(r teardown.Result) {
 	}
 	p.say("Session %s: %s", r.SessionID, p.styled(string(r.Outcome), as))
 	for _, rt := range r.Runtimes {
-		p.say("  runtime %s %s: %s%s", rt.Kind, rt.Role, p.styled(string(rt.Outcome), runtimeStyle(rt.Outcome)), because(rt.Code, nil))
+		p.say("  runtime %s %s: %s%s", rt.Kind, rt.Role, p.styled(string(rt.Outcome), runtimeStyle(rt.Outcome)), because(rt.Code))
 		p.sayDetails(rt.Details)
 	}
 	for _, wt := range r.Worktrees {
-		p.say("  worktree %s: %s%s", shown(wt.Path), p.styled(string(wt.Disposition), dispositionStyle(wt.Disposition)), because(wt.Code, nil))
+		p.say("  worktree %s: %s%s", shown(wt.Path), p.styled(string(wt.Disposition), dispositionStyle(wt.Disposition)), because(wt.Code))
 		p.sayDetails(wt.Details)
 	}
 	if more := r.WorktreesTotal - len(r.Worktrees); more > 0 {

@@ -40,6 +40,13 @@ func setup(t *testing.T) *bench {
 	return b
 }
 
+// in is the same installation in a subtest.
+func (b *bench) in(t *testing.T) *bench {
+	same := *b
+	same.T = t
+	return &same
+}
+
 // ran is what a command line came to.
 type ran struct {
 	code   exitCode
@@ -137,26 +144,28 @@ func (b *bench) tmux(session, directory string) string {
 		return command.Run()
 	}
 	b.Cleanup(func() { _ = tmux("kill-server") })
-	require.NoError(b, tmux("new-session", "-d", "-s", session, "-c", directory, "sleep 600"))
+	require.NoError(b, tmux("new-session", "-d", "-s", session, "-c", directory, "sleep", "600"))
 	return socket
 }
 
-// process starts one that lives as long as the test, and answers its pid.
-func (b *bench) process() *exec.Cmd {
+// process starts one in a directory. It lives as long as the test, unless end is
+// called, which returns when it is gone.
+func (b *bench) process(directory string) (pid int, end func()) {
 	b.Helper()
 	command := exec.Command("sleep", "600")
-	command.Dir = "/"
+	command.Dir = directory
 	require.NoError(b, command.Start())
 	ended := make(chan struct{})
 	go func() {
 		_ = command.Wait()
 		close(ended)
 	}()
-	b.Cleanup(func() {
+	end = func() {
 		_ = command.Process.Kill()
 		<-ended
-	})
-	return command
+	}
+	b.Cleanup(end)
+	return command.Process.Pid, end
 }
 
 func (b *bench) manifest(m teardown.Manifest) string {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"os"
 	"strings"
@@ -14,8 +13,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md anew")
-
-var errNotAsked = errors.New("Temporal was not asked")
 
 // commands lists all that a person can run.
 func commands(root *cobra.Command) []*cobra.Command {

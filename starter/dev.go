@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -177,12 +178,11 @@ type development struct {
 	worker  *child
 }
 
-// child is a process that we started. ended gets its end, once.
+// child is a process that we started.
 type child struct {
 	*exec.Cmd
-	name  string
-	ended chan error
-	over  bool
+	ended chan struct{} // closed when it has
+	err   error         // how, from then on
 }
 
 func startChild(command *exec.Cmd, name string) (*child, error) {
@@ -192,24 +192,31 @@ func startChild(command *exec.Cmd, name string) (*child, error) {
 	if err := command.Start(); err != nil {
 		return nil, &teardown.Error{Code: teardown.CodeIOError, Cause: err, Message: name + " cannot be started"}
 	}
-	c := &child{Cmd: command, name: name, ended: make(chan error, 1)}
-	go func() { c.ended <- command.Wait() }()
+	c := &child{Cmd: command, ended: make(chan struct{})}
+	go func() {
+		if c.err = command.Wait(); c.err == nil {
+			c.err = errors.New("it exited with code 0")
+		}
+		close(c.ended)
+	}()
 	return c, nil
 }
 
-// stop asks the process to end and kills it when it has not in time.
-func (c *child) stop(limit time.Duration) {
-	if c == nil || c.over {
+// stop asks the process to end and kills it when it has not in time, or when we
+// are asked to stop once more.
+func (c *child) stop(limit time.Duration, again <-chan os.Signal) {
+	if c == nil {
 		return
 	}
-	c.over = true
 	_ = c.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-c.ended:
+		return
+	case <-again:
 	case <-time.After(limit):
-		_ = c.Process.Kill()
-		<-c.ended
 	}
+	_ = c.Process.Kill()
+	<-c.ended
 }
 
 const (
@@ -222,8 +229,11 @@ const (
 )
 
 func (d *development) stop() {
-	d.worker.stop(d.config.StopTimeout + workerStopSlack)
-	d.server.stop(serverStopLimit)
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(again)
+	d.worker.stop(d.config.StopTimeout+workerStopSlack, again)
+	d.server.stop(serverStopLimit, again)
 }
 
 // childEnvironment is what the worker, and whoever asks for Temporal at this
@@ -232,7 +242,14 @@ func (d *development) childEnvironment() environment {
 	return d.environment.with("TEMPORAL_ADDRESS="+d.address, "UNWIND_UI_URL="+d.webUI())
 }
 
+// webUI is empty if a server that was already there has it somewhere else.
 func (d *development) webUI() string {
+	switch {
+	case d.reused && d.config.UIURL != "":
+		return d.config.UIURL
+	case d.reused && !listening(context.Background(), net.JoinHostPort(loopback, strconv.Itoa(d.UIPort))):
+		return ""
+	}
 	return "http://" + net.JoinHostPort("localhost", strconv.Itoa(d.UIPort))
 }
 
@@ -249,8 +266,9 @@ func (d *development) healthy(ctx context.Context) bool {
 	return err == nil
 }
 
-func listening(address string) bool {
-	connection, err := net.DialTimeout("tcp", address, time.Second)
+func listening(ctx context.Context, address string) bool {
+	dialer := net.Dialer{Timeout: time.Second}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false
 	}
@@ -259,15 +277,15 @@ func listening(address string) bool {
 }
 
 func (d *development) startServer(ctx context.Context) error {
-	if listening(d.address) {
+	if listening(ctx, d.address) {
 		if d.healthy(ctx) {
 			d.reused = true
 			return nil
 		}
-		return portTaken(d.Port, "--port")
+		return portTaken(d.Port, "--port", ", which does not answer as Temporal")
 	}
-	if ui := net.JoinHostPort(loopback, strconv.Itoa(d.UIPort)); listening(ui) {
-		return portTaken(d.UIPort, "--ui-port")
+	if ui := net.JoinHostPort(loopback, strconv.Itoa(d.UIPort)); listening(ctx, ui) {
+		return portTaken(d.UIPort, "--ui-port", "")
 	}
 	binary, err := d.find("temporal", "run `make bin/temporal`, or install Temporal's command line tool")
 	if err != nil {
@@ -278,7 +296,8 @@ func (d *development) startServer(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	command := exec.Command(binary, d.serverArgs()...)
+	// The command's context is not ours: it ends the children in order.
+	command := exec.CommandContext(context.WithoutCancel(ctx), binary, d.serverArgs()...)
 	command.Env = d.environment
 	command.Stdout, command.Stderr = log, log
 	if d.server, err = startChild(command, "Temporal's server"); err != nil {
@@ -321,9 +340,8 @@ func (d *development) awaitServer(ctx context.Context, log string) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-d.server.ended:
-			d.server.over = true
-			return &teardown.Error{Code: teardown.CodeTemporalUnavailable, Cause: endOf(err), Message: "Temporal's server ended at once; see " + log}
+		case <-d.server.ended:
+			return &teardown.Error{Code: teardown.CodeTemporalUnavailable, Cause: d.server.err, Message: "Temporal's server ended at once; see " + log}
 		case <-limit:
 			return &teardown.Error{Code: teardown.CodeTemporalUnavailable,
 				Message: fmt.Sprintf("Temporal's server does not answer at %s after %s; see %s", d.address, durationText(serverStartLimit), log)}
@@ -335,7 +353,7 @@ func (d *development) awaitServer(ctx context.Context, log string) error {
 
 func (d *development) startWorker(ctx context.Context, path string) error {
 	began := now()
-	command := exec.Command(path, d.settingFlags()...)
+	command := exec.CommandContext(context.WithoutCancel(ctx), path, d.settingFlags()...)
 	command.Env = d.childEnvironment()
 	command.Stdout, command.Stderr = d.err, d.err
 	var err error
@@ -348,9 +366,8 @@ func (d *development) startWorker(ctx context.Context, path string) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-d.worker.ended:
-			d.worker.over = true
-			return workerEnded(err)
+		case <-d.worker.ended:
+			return d.workerEnded()
 		case <-limit:
 			d.note("%s: unwind-worker did not report in %s; its log is above.", name, durationText(workerStartLimit))
 			return nil
@@ -387,15 +404,18 @@ func (d *development) workerSeen(ctx context.Context, since time.Time) bool {
 	return err == nil && found && host.LastSeen.After(since)
 }
 
-func workerEnded(err error) error {
-	return &teardown.Error{Code: teardown.CodeInternal, Cause: endOf(err), Message: "unwind-worker ended; its log is above"}
-}
-
-func endOf(err error) error {
-	if err == nil {
-		return errors.New("it exited with code 0")
+// workerEnded passes on what the worker's exit code says.
+func (d *development) workerEnded() error {
+	ended := &teardown.Error{Code: teardown.CodeInternal, Cause: d.worker.err, Message: "unwind-worker ended; its log is above"}
+	switch exitCode(d.worker.ProcessState.ExitCode()) {
+	case exitUsage:
+		ended.Code = teardown.CodeInvalidConfig
+	case exitRefused:
+		ended.Code = teardown.CodeSchemaVersion
+	case exitUnavailable:
+		ended.Code = teardown.CodeTemporalUnavailable
 	}
-	return err
+	return ended
 }
 
 func (d *development) interrupted() error {
@@ -425,11 +445,13 @@ func (d *development) announce() {
 	if d.reused {
 		d.say("           it was already running and will be left running")
 	}
-	d.say("Web UI     %s", d.webUI())
+	if r.WebUI != "" {
+		d.say("Web UI     %s", r.WebUI)
+	}
 	d.say("Database   %s", d.config.Database())
 	d.say("Host       %s", d.config.Host)
 	if d.Port != defaultPort {
-		d.say("\nIn other terminals:\n  export TEMPORAL_ADDRESS=%s UNWIND_UI_URL=%s", d.address, d.webUI())
+		d.say("\nIn other terminals:\n  export TEMPORAL_ADDRESS=%s UNWIND_UI_URL=%s", d.address, r.WebUI)
 	}
 	d.say("\nCtrl-C ends it.")
 }
@@ -437,19 +459,17 @@ func (d *development) announce() {
 // untilEnd returns when we are asked to stop, or when a part has ended by
 // itself.
 func (d *development) untilEnd(ctx context.Context) error {
-	var serverEnded chan error
+	var serverEnded chan struct{}
 	if d.server != nil {
 		serverEnded = d.server.ended
 	}
 	select {
 	case <-ctx.Done():
 		return d.interrupted()
-	case err := <-serverEnded:
-		d.server.over = true
-		return &teardown.Error{Code: teardown.CodeTemporalUnavailable, Cause: endOf(err),
+	case <-serverEnded:
+		return &teardown.Error{Code: teardown.CodeTemporalUnavailable, Cause: d.server.err,
 			Message: "Temporal's server ended; see dev/temporal.log in the state directory"}
-	case err := <-d.worker.ended:
-		d.worker.over = true
-		return workerEnded(err)
+	case <-d.worker.ended:
+		return d.workerEnded()
 	}
 }

@@ -21,7 +21,6 @@ import (
 
 	"unwind/internal/config"
 	"unwind/internal/store"
-	"unwind/internal/temporalclient"
 	"unwind/teardown"
 )
 
@@ -80,10 +79,10 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	e.ok("settings", "all settings can be used")
 	e.machine(c)
 	opened := e.database(ctx, c)
-	connection := e.temporal(ctx)
-	defer connection.Close()
-	if connection != nil {
-		e.namespace(ctx, connection, c)
+	server := e.temporal(ctx)
+	defer server.Close()
+	if server.away == nil {
+		e.namespace(ctx, server, c)
 	}
 	if opened != nil {
 		defer func() { _ = opened.Close() }()
@@ -239,34 +238,34 @@ func (e *examination) databaseFile(c config.Config) {
 	}
 }
 
-func (e *examination) temporal(ctx context.Context) *temporalclient.Connection {
-	connection, err := e.dial(ctx)
-	if err != nil {
-		code := exitUnavailable
-		if exitOf(err) == exitUsage {
-			code = exitRefused
-		}
-		e.fail("temporal", code, "%s", sentence(err.Error()))
-		return nil
+func (e *examination) temporal(ctx context.Context) temporal {
+	server := e.dial(ctx)
+	if server.away == nil {
+		e.ok("temporal", "%s answers", server.Address)
+		return server
 	}
-	e.ok("temporal", "%s answers", connection.Address)
-	return connection
+	code := exitUnavailable
+	if exitOf(server.away) == exitUsage {
+		code = exitRefused
+	}
+	e.fail("temporal", code, "%s", sentence(server.away.Error()))
+	return server
 }
 
-func (e *examination) namespace(ctx context.Context, connection *temporalclient.Connection, c config.Config) {
+func (e *examination) namespace(ctx context.Context, server temporal, c config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, programLimit)
 	defer cancel()
-	_, err := connection.Client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: connection.Namespace})
+	_, err := server.Client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: server.Namespace})
 	if err != nil {
-		e.fail("namespace", exitUnavailable, "%s", sentence(connection.Explain(err).Error()))
+		e.fail("namespace", exitUnavailable, "%s", sentence(server.Explain(err).Error()))
 		return
 	}
-	e.ok("namespace", "%s", connection.Namespace)
+	e.ok("namespace", "%s", server.Namespace)
 	if !c.SearchAttributes {
 		e.ok("attributes", "search attributes are off")
 		return
 	}
-	have, err := connection.Client.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: connection.Namespace})
+	have, err := server.Client.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: server.Namespace})
 	if err != nil {
 		e.warn("attributes", "the search attributes cannot be listed (%v); an operator has to add %s", err, strings.Join(attributes, ", "))
 		return

@@ -10,6 +10,9 @@ import (
 // codeUsage is the code of a command line that makes no sense.
 const codeUsage teardown.Code = "usage"
 
+// codeInterrupted is the code of a command that was stopped before it was done.
+const codeInterrupted teardown.Code = "interrupted"
+
 func usageError(format string, args ...any) *teardown.Error {
 	return &teardown.Error{Code: codeUsage, Message: fmt.Sprintf(format, args...)}
 }

@@ -123,11 +123,15 @@ func TestNoLongerWaitingStopsNothing(t *testing.T) {
 	f, err := p.openFacts(t.Context())
 	require.NoError(t, err)
 	defer f.close()
-	a := awaiting{program: p, facts: f, why: errNotAsked, id: "s1", generation: 1}
+	a := awaiting{program: p, facts: f, server: temporal{away: usageError("not asked")}, id: "s1", generation: 1}
 	_, err = a.wait(cancelled())
 	require.Equal(t, exitRetryable, exitOf(err))
 	require.Contains(t, stderr.String(), "the finalization of s1 goes on. See `unwind status s1`.")
 	require.Empty(t, stdout.String())
+
+	p, _, stderr = b.program("")
+	require.EqualValues(t, exitRetryable, p.execute(cancelled(), []string{"list"}))
+	require.Equal(t, "unwind: stopped by a signal; run it again to go on\n", stderr.String())
 }
 
 func TestStatusOfAParkedSession(t *testing.T) {

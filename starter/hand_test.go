@@ -86,6 +86,8 @@ func TestWorktreeListFromAFile(t *testing.T) {
 		"not UTF-8":     {"[{\"path\":\"/\xff\"}]", "is not UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := b.in(t)
 			r := b.feed(bad.list, "worktree", "inspect", "-f", "-")
 			require.Equal(t, exitUsage, r.code)
 			require.Contains(t, r.stderr, bad.sentence)
@@ -132,6 +134,8 @@ func TestRuntimeByHand(t *testing.T) {
 		"a list":        {`[]`, `it must be an object`, exitUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := b.in(t)
 			r := b.feed(bad.object, "runtime", "destroy", "-f", "-")
 			require.Equal(t, bad.exit, r.code)
 			require.Contains(t, r.stderr, bad.sentence)
@@ -145,10 +149,10 @@ func TestPlanChangesNothing(t *testing.T) {
 	app := b.repository("app")
 	clean, dirty := b.worktree(app, "clean"), b.worktree(app, "dirty")
 	socket := b.tmux("s1", clean)
-	process := b.process()
+	pid, end := b.process("/")
 	file, secret := b.write("prompt", "x"), b.write("env", "x")
 	b.add(teardown.Manifest{ID: "s1",
-		Runtimes:  []teardown.Runtime{{Kind: "tmux", Socket: socket, Session: "s1"}, {Kind: "process", Role: "auxiliary", PID: process.Process.Pid}},
+		Runtimes:  []teardown.Runtime{{Kind: "tmux", Socket: socket, Session: "s1"}, {Kind: "process", Role: "auxiliary", PID: pid}},
 		Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: clean}, {Repository: app, Path: dirty}},
 		Resources: []teardown.ResourceSpec{{Kind: "file", Path: file}, {Kind: "secret", Path: secret}}})
 
@@ -165,7 +169,7 @@ func TestPlanChangesNothing(t *testing.T) {
 		"untracked: note.txt", "file " + file + ": would be kept", "secret " + secret + ": would be cleared"} {
 		require.Contains(t, r.stdout, part)
 	}
-	require.NoError(t, process.Process.Kill())
+	end()
 	require.Equal(t, exitPreserved, b.run("plan", "--all").code)
 	for _, path := range []string{clean, dirty, file, secret} {
 		require.FileExists(t, strings.Replace(path, clean, clean+"/.git", 1)+map[bool]string{true: "/.git"}[path == dirty])

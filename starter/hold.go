@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"unwind/internal/store"
-	"unwind/teardown"
 )
 
 type holdOptions struct {
@@ -86,15 +85,10 @@ func (o *holdOptions) goOn(ctx context.Context, f *facts) error {
 		o.say("Session %s is not held.", o.ID)
 		return nil
 	}
-	connection, away := o.dial(ctx)
-	defer connection.Close()
-	if away == nil {
-		_, err = teardown.Start(ctx, connection.Client, f.config.TaskQueue,
-			teardown.FinalizeSessionInput{SessionID: o.ID, Generation: seen.Session.Generation})
-		away = connection.Explain(err)
-	}
-	if away != nil {
-		o.say("Session %s is not held. Finalization will start when Temporal is back: %s.", o.ID, brief(away))
+	server := o.dial(ctx)
+	defer server.Close()
+	if err := server.start(ctx, f.config.TaskQueue, seen.Session); err != nil {
+		o.say("Session %s is not held. Finalization will start when Temporal is back: %s.", o.ID, brief(err))
 		return nil
 	}
 	o.say("Session %s is not held; finalization is under way.", o.ID)

@@ -116,10 +116,10 @@ func (o *listOptions) run(ctx context.Context) error {
 	}
 	defer f.close()
 	t := newTable(o.streams, "ID", "STATE", "REASON", "HOST", "GEN", "WORKTREES", "KEPT", "BYTES", "CHANGED")
-	at, any := now(), false
+	at, some := now(), false
 	filter := store.SessionFilter{State: store.SessionState(o.State), Host: o.Host, Reason: o.Reason}
 	err = f.eachSession(ctx, filter, func(s store.Summary) error {
-		any = true
+		some = true
 		if o.json {
 			o.printJSON(summaryOf(s))
 			return nil
@@ -130,7 +130,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if any {
+	if some {
 		t.print()
 	} else if o.outTerminal && !o.json {
 		o.note("No sessions. Register one with `%s session add -f FILE`.", name)

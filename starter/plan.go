@@ -360,7 +360,7 @@ func (o *planOptions) print(made plan) {
 		return
 	}
 	for _, rt := range made.Runtimes {
-		o.say("%s %s %s: %s%s", rt.Kind, rt.Role, shown(rt.Name), o.styled(runtimePlanWords(rt), runtimeStyle(rt.Outcome)), because(rt.Code, nil))
+		o.say("%s %s %s: %s%s", rt.Kind, rt.Role, shown(rt.Name), o.styled(runtimePlanWords(rt), runtimeStyle(rt.Outcome)), because(rt.Code))
 		if rt.Message != "" {
 			o.say("  %s", rt.Message)
 		}
@@ -372,7 +372,7 @@ func (o *planOptions) print(made plan) {
 		o.printWorktree(report, true)
 	}
 	for _, resource := range made.Resources {
-		o.say("%s %s: would be %s%s", resource.Kind, shown(resource.Path), resource.Outcome, because(resource.Code, nil))
+		o.say("%s %s: would be %s%s", resource.Kind, shown(resource.Path), resource.Outcome, because(resource.Code))
 		if resource.Message != "" {
 			o.say("  %s", resource.Message)
 		}

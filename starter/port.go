@@ -9,14 +9,15 @@ import (
 	"unwind/teardown"
 )
 
-// portTaken says who holds a port that we need, as far as it can be told.
-func portTaken(port int, flag string) error {
+// portTaken says who holds a port that we need, as far as it can be told, and
+// what is wrong with that.
+func portTaken(port int, flag, wrong string) error {
 	holder := "another program"
 	if pid, command := portHolder(port); pid != "" {
 		holder = fmt.Sprintf("%s (pid %s)", shown(command), pid)
 	}
 	return &teardown.Error{Code: teardown.CodeTemporalUnavailable, Message: fmt.Sprintf(
-		"port %d is held by %s, which does not answer as Temporal; end it, or choose another port with %s", port, holder, flag)}
+		"port %d is held by %s%s; end it, or choose another port with %s", port, holder, wrong, flag)}
 }
 
 // portHolder finds the process that listens on a port of this machine. It

@@ -85,8 +85,24 @@ func (p *program) openFacts(ctx context.Context) (*facts, error) {
 
 func (f *facts) close() { _ = f.Close() }
 
-func (p *program) dial(ctx context.Context) (*temporalclient.Connection, error) {
-	return temporalclient.Dial(ctx, temporalclient.Options{Program: name, Env: p.environment})
+// temporal is a connection, or why there is none.
+type temporal struct {
+	*temporalclient.Connection
+	away error
+}
+
+func (p *program) dial(ctx context.Context) temporal {
+	connection, err := temporalclient.Dial(ctx, temporalclient.Options{Program: name, Env: p.environment})
+	return temporal{connection, err}
+}
+
+// start makes sure that a run of the session's finalization exists.
+func (t temporal) start(ctx context.Context, taskQueue string, session store.Session) error {
+	if t.away != nil {
+		return t.away
+	}
+	_, err := teardown.Start(ctx, t.Client, taskQueue, teardown.FinalizeSessionInput{SessionID: session.ID, Generation: session.Generation})
+	return t.Explain(err)
 }
 
 func (p *program) kinds() runtime.Set { return kinds.All() }

@@ -34,14 +34,14 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer f.close()
-	connection, err := o.dial(ctx)
-	if err != nil {
-		return err
+	server := o.dial(ctx)
+	if server.away != nil {
+		return server.away
 	}
-	defer connection.Close()
+	defer server.Close()
 	summary, err := reconcile.Once(ctx, reconcile.Deps{
 		Store:     f.Store,
-		Temporal:  connection,
+		Temporal:  server.Connection,
 		TaskQueue: f.config.TaskQueue,
 		Host:      store.Host{ID: f.config.Host, Name: f.config.HostName, Version: version.String()},
 		Logger:    slog.New(slog.DiscardHandler),

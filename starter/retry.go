@@ -97,7 +97,7 @@ func (o *retryOptions) run(ctx context.Context) error {
 	}
 	defer f.close()
 	r := &retrying{retryOptions: o, facts: f}
-	defer func() { r.connection.Close() }()
+	defer func() { r.server.Close() }()
 	if !o.All {
 		done, err := r.retry(ctx, o.ID)
 		if err != nil {
@@ -112,18 +112,16 @@ func (o *retryOptions) run(ctx context.Context) error {
 // needed.
 type retrying struct {
 	*retryOptions
-	facts      *facts
-	connection *temporalclient.Connection
-	dialled    bool
-	away       error
+	facts   *facts
+	server  temporal
+	dialled bool
 }
 
-func (r *retrying) temporal(ctx context.Context) (*temporalclient.Connection, error) {
+func (r *retrying) temporal(ctx context.Context) temporal {
 	if !r.dialled {
-		r.connection, r.away = r.dial(ctx)
-		r.dialled = true
+		r.server, r.dialled = r.dial(ctx), true
 	}
-	return r.connection, r.away
+	return r.server
 }
 
 // all retries every parked session. One that cannot be retried stops no other.
@@ -195,27 +193,27 @@ func (r *retrying) retry(ctx context.Context, id string) (retried, error) {
 }
 
 func (r *retrying) signal(ctx context.Context, done retried, by string) error {
-	connection, err := r.temporal(ctx)
-	if err != nil {
-		return err
+	server := r.temporal(ctx)
+	if server.away != nil {
+		return server.away
 	}
-	_, err = teardown.SignalRetry(ctx, connection.Client, r.facts.config.TaskQueue, done.SessionID, teardown.RetryRequest{
+	_, err := teardown.SignalRetry(ctx, server.Client, r.facts.config.TaskQueue, done.SessionID, teardown.RetryRequest{
 		RequestID: done.RequestID, RequestedBy: by, Round: done.Round, RuntimeConfirmedGone: r.RuntimeConfirmedGone})
 	if err != nil {
-		return connection.Explain(err)
+		return server.Explain(err)
 	}
-	skipBackoff(ctx, connection, done.SessionID)
+	skipBackoff(ctx, server, done.SessionID)
 	return nil
 }
 
 // skipBackoff has the steps that wait for their next attempt tried now. It is a
 // courtesy: a server that does not know how, or does not answer, only makes the
 // retry take effect later.
-func skipBackoff(ctx context.Context, connection *temporalclient.Connection, sessionID string) {
+func skipBackoff(ctx context.Context, server temporal, sessionID string) {
 	ctx, cancel := context.WithTimeout(ctx, liveLimit)
 	defer cancel()
 	workflowID := teardown.FinalizeSessionID(sessionID)
-	described, err := connection.Client.DescribeWorkflow(ctx, workflowID, "")
+	described, err := server.Client.DescribeWorkflow(ctx, workflowID, "")
 	if err != nil {
 		return
 	}
@@ -224,8 +222,8 @@ func skipBackoff(ctx context.Context, connection *temporalclient.Connection, ses
 		if step.State != stepWaiting || step.NextAttemptAt == nil || step.NextAttemptAt.Before(now().Add(100*time.Millisecond)) {
 			continue
 		}
-		_, _ = connection.Client.WorkflowService().ResetActivity(ctx, &workflowservice.ResetActivityRequest{
-			Namespace: connection.Namespace,
+		_, _ = server.Client.WorkflowService().ResetActivity(ctx, &workflowservice.ResetActivityRequest{
+			Namespace: server.Namespace,
 			Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID},
 			Identity:  temporalclient.Identity(name),
 			Activity:  &workflowservice.ResetActivityRequest_Id{Id: step.activityID},
@@ -243,7 +241,7 @@ func (r *retrying) settle(ctx context.Context, done retried) exitCode {
 		r.print(done)
 		return exitRetryable
 	}
-	waiting := awaiting{program: r.program, facts: r.facts, connection: r.connection, id: done.SessionID,
+	waiting := awaiting{program: r.program, facts: r.facts, server: r.server, id: done.SessionID,
 		generation: done.generation, request: done.RequestID, round: done.Round}
 	code, err := waiting.waitFor(ctx)
 	var said verdict

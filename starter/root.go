@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -135,10 +136,16 @@ func group(command *cobra.Command) {
 // runs makes cobra's function of a command's own.
 func runs(run func(context.Context) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		if err := run(cmd.Context()); err != nil {
-			return failed{err}
+		ctx := cmd.Context()
+		err := run(ctx)
+		if err == nil {
+			return nil
 		}
-		return nil
+		var said verdict
+		if ctx.Err() != nil && !errors.As(err, &said) {
+			err = &teardown.Error{Code: codeInterrupted, Retryable: true, Message: "stopped by a signal; run it again to go on"}
+		}
+		return failed{err}
 	}
 }
 

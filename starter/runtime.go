@@ -166,7 +166,7 @@ func (o *runtimeOptions) notDestroyed(rt teardown.Runtime, err error) error {
 
 func (o *runtimeOptions) printOutcome(rt teardown.Runtime, outcome runtime.Outcome) {
 	words := strings.ReplaceAll(string(outcome.Runtime.Outcome), "_", " ")
-	o.say("%s %s: %s%s", rt.Kind, shown(runtimeName(rt)), o.styled(words, runtimeStyle(outcome.Runtime.Outcome)), because(outcome.Runtime.Code, nil))
+	o.say("%s %s: %s%s", rt.Kind, shown(runtimeName(rt)), o.styled(words, runtimeStyle(outcome.Runtime.Outcome)), because(outcome.Runtime.Code))
 	o.sayDetails(outcome.Runtime.Details)
 	for _, occupant := range outcome.Occupants {
 		o.say("    in its worktree: %s", shown(occupant))

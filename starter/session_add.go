@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -348,8 +349,8 @@ func (a *addition) done(generation int64, added bool) {
 
 // within says where in the input an error belongs.
 func within(where string, err error) error {
-	own, ok := err.(*teardown.Error)
-	if !ok {
+	var own *teardown.Error
+	if !errors.As(err, &own) {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	wrapped := *own

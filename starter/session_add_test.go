@@ -20,13 +20,13 @@ func TestSessionAddPinsEverything(t *testing.T) {
 	wt := b.worktree(app, "wt")
 	child := b.worktree(lib, "wt/lib")
 	socket := b.tmux("s1", wt)
-	process := b.process()
+	pid, end := b.process("/")
 	secret := b.write("env", "TOKEN=x")
 	content := b.add(teardown.Manifest{
 		ID: "s1",
 		Runtimes: []teardown.Runtime{
 			{Kind: "tmux", Role: "agent", Socket: socket, Session: "s1"},
-			{Kind: "process", Role: "auxiliary", PID: process.Process.Pid},
+			{Kind: "process", Role: "auxiliary", PID: pid},
 		},
 		Worktrees: []teardown.WorktreeSpec{{Repository: lib, Path: child, Parent: wt}, {Repository: app, Path: wt + "/"}},
 		Resources: []teardown.ResourceSpec{{Kind: "secret", Path: secret}},
@@ -50,24 +50,32 @@ func TestSessionAddPinsEverything(t *testing.T) {
 	require.Positive(t, other.StartTime)
 
 	t.Run("again is a no-op, also when the runtime is gone", func(t *testing.T) {
-		require.NoError(t, process.Process.Kill())
+		t.Parallel()
+		b := b.in(t)
+		end()
 		r := b.feed(content, "session", "add", "-f", "-", "--json")
 		require.Equal(t, exitDone, r.code, r.stderr)
 		require.False(t, object[addedSession](t, r.stdout).Added)
 	})
 	t.Run("other content is a conflict", func(t *testing.T) {
+		t.Parallel()
+		b := b.in(t)
 		r := b.feed(`{"id":"s1"}`, "session", "add", "-f", "-", "--json")
 		require.Equal(t, exitRefused, r.code)
 		require.Equal(t, teardown.CodeConflict, object[printedError](t, r.stdout).Error.Code)
 		require.Contains(t, r.stderr, "already registered with another manifest")
 	})
 	t.Run("a path that is held is a conflict", func(t *testing.T) {
+		t.Parallel()
+		b := b.in(t)
 		r := b.feed(b.manifest(teardown.Manifest{ID: "s2", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}}),
 			"session", "add", "-f", "-")
 		require.Equal(t, exitRefused, r.code)
 		require.Contains(t, r.stderr, "held by session s1")
 	})
 	t.Run("a worktree inside another session's", func(t *testing.T) {
+		t.Parallel()
+		b := b.in(t)
 		inner := b.worktree(app, "wt/inner")
 		b.add(teardown.Manifest{ID: "s3", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: inner, Parent: wt}}})
 		detail, err := b.store().SessionDetail(t.Context(), "s3")
@@ -229,6 +237,8 @@ func TestSessionAddRefusesBadManifests(t *testing.T) {
 	fill := strings.NewReplacer("@APP", app, "@WT", wt, "@LIB", lib, "@ROOT", b.root)
 	for _, bad := range badManifests {
 		t.Run(bad.name, func(t *testing.T) {
+			t.Parallel()
+			b := b.in(t)
 			r := b.feed(fill.Replace(bad.manifest), "session", "add", "-f", "-", "--json")
 			require.Equal(t, bad.exit, r.code, r.stderr)
 			require.True(t, strings.HasPrefix(r.stderr, "unwind: "), r.stderr)
@@ -260,6 +270,8 @@ func TestSessionAddReadsOnlyWhatItCan(t *testing.T) {
 		"argument":  {[]string{"x.json"}, "", "takes no arguments"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := b.in(t)
 			r := b.feed(bad.stdin, append([]string{"session", "add"}, bad.args...)...)
 			require.Equal(t, exitUsage, r.code)
 			require.Contains(t, r.stderr, bad.sentence)

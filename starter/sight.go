@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"unwind/internal/store"
-	"unwind/internal/temporalclient"
 	"unwind/teardown"
 )
 
@@ -44,6 +43,7 @@ type live struct {
 // pendingStep is an activity that runs or waits for its next attempt.
 type pendingStep struct {
 	Step            string             `json:"step"` // the activity's type
+	Summary         string             `json:"summary,omitempty"`
 	State           string             `json:"state"`
 	Attempt         int32              `json:"attempt"`
 	MaximumAttempts int32              `json:"maximum_attempts"`
@@ -82,19 +82,18 @@ func (f *facts) look(ctx context.Context, id string) (sight, error) {
 // would take far longer.
 const liveLimit = 2 * time.Second
 
-// lookLive asks Temporal about the run; connection is nil, with why, if Temporal
-// does not answer.
-func lookLive(ctx context.Context, connection *temporalclient.Connection, why error, uiURL, id string) live {
-	if connection == nil {
-		return live{Why: brief(why)}
+// lookLive asks Temporal about the run.
+func lookLive(ctx context.Context, server temporal, uiURL, id string) live {
+	if server.away != nil {
+		return live{Why: brief(server.away)}
 	}
 	workflowID := teardown.FinalizeSessionID(id)
-	l := live{WebUI: connection.WebURL(uiURL, workflowID)}
+	l := live{WebUI: server.WebURL(uiURL, workflowID)}
 	bounded, cancel := context.WithTimeout(ctx, liveLimit)
 	defer cancel()
-	described, err := connection.Client.DescribeWorkflow(bounded, workflowID, "")
+	described, err := server.Client.DescribeWorkflow(bounded, workflowID, "")
 	if err != nil {
-		l.Why = brief(connection.Explain(err))
+		l.Why = brief(server.Explain(err))
 		return l
 	}
 	l.Available = true
@@ -106,7 +105,7 @@ func lookLive(ctx context.Context, connection *temporalclient.Connection, why er
 	}
 	asked, cancelAsked := context.WithTimeout(ctx, liveLimit)
 	defer cancelAsked()
-	answer, err := connection.Client.QueryWorkflow(asked, workflowID, "", teardown.StatusQuery)
+	answer, err := server.Client.QueryWorkflow(asked, workflowID, "", teardown.StatusQuery)
 	var status teardown.Status
 	if err != nil || answer.Get(&status) != nil {
 		l.Why = "no worker answers for the workflow; is unwind-worker running?"
@@ -114,6 +113,9 @@ func lookLive(ctx context.Context, connection *temporalclient.Connection, why er
 	}
 	l.Phase, l.Running = status.Phase, status.Running
 	l.PendingRequests, l.HandledRequests = status.PendingRequests, status.HandledRequests
+	if len(l.Running) == 1 && len(l.Steps) == 1 {
+		l.Steps[0].Summary = l.Running[0]
+	}
 	return l
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -47,9 +48,9 @@ func (o *statusOptions) run(ctx context.Context) error {
 		return err
 	}
 	if seen.state != store.StateLive {
-		connection, err := o.dial(ctx)
-		defer connection.Close()
-		seen.live = lookLive(ctx, connection, err, f.config.UIURL, o.ID)
+		server := o.dial(ctx)
+		defer server.Close()
+		seen.live = lookLive(ctx, server, f.config.UIURL, o.ID)
 	}
 	if o.json {
 		o.printJSON(seen.report())
@@ -231,7 +232,7 @@ func (p *program) sightRuntimes(b *bytes.Buffer, s sight) {
 			text = rt.State
 		}
 		fmt.Fprintf(b, "  %s %s %s: %s%s\n", rt.Kind, rt.Role, shown(runtimeName(rt.Handle.V)),
-			p.styled(text, runtimeStyle(outcome)), because(rt.Code, nil))
+			p.styled(text, runtimeStyle(outcome)), because(rt.Code))
 		p.sightDetails(b, rt.Details.V)
 		if rt.Message != "" {
 			fmt.Fprintf(b, "    %s\n", sentence(rt.Message))
@@ -256,7 +257,7 @@ func (p *program) sightWorktrees(b *bytes.Buffer, s sight) {
 			size = ", " + bytesText(wt.Lease.Bytes)
 		}
 		fmt.Fprintf(b, "  %s: %s%s%s\n", shown(wt.Worktree.Path), p.styled(text, dispositionStyle(wt.Lease.Disposition)),
-			because(wt.Lease.Code, nil), size)
+			because(wt.Lease.Code), size)
 		p.sightDetails(b, wt.Lease.Details.V)
 		if wt.Worktree.QuarantinePath != "" {
 			fmt.Fprintf(b, "    moved aside to %s\n", shown(wt.Worktree.QuarantinePath))
@@ -298,7 +299,7 @@ func (p *program) sightProgress(b *bytes.Buffer, s sight) {
 		lines = append(lines, "  "+step.text(s.at))
 	}
 	if len(s.live.Steps) == 0 && s.finalization != nil && s.finalization.FailureCode != "" {
-		lines = append(lines, "Last failure"+because(s.finalization.FailureCode, nil)+": "+sentence(s.finalization.FailureMessage))
+		lines = append(lines, "Last failure"+because(s.finalization.FailureCode)+": "+sentence(s.finalization.FailureMessage))
 	}
 	if s.live.Why != "" {
 		lines = append(lines, "Live progress is not available: "+s.live.Why)
@@ -318,7 +319,7 @@ func paragraph(b *bytes.Buffer, lines []string) {
 
 // text is a step in one line.
 func (step pendingStep) text(at time.Time) string {
-	parts := []string{step.Step}
+	parts := []string{cmp.Or(step.Summary, step.Step)}
 	if step.Progress != nil {
 		parts = append(parts, progressText(*step.Progress))
 	}
@@ -335,7 +336,7 @@ func (step pendingStep) text(at time.Time) string {
 	}
 	text := strings.Join(parts, ", ")
 	if step.Failure.Message != "" {
-		text += "; last failure" + because(step.Failure.Code, nil) + ": " + sentence(step.Failure.Message)
+		text += "; last failure" + because(step.Failure.Code) + ": " + sentence(step.Failure.Message)
 	}
 	return text
 }
@@ -387,19 +388,12 @@ func heldText(session store.Session) string {
 	return fmt.Sprintf("Held %s by %s.", until, shown(session.HeldBy))
 }
 
-// because is a code in brackets, with the first of what was found.
-func because(code teardown.Code, details []string) string {
+// because is a code in brackets.
+func because(code teardown.Code) string {
 	if code == "" {
 		return ""
 	}
-	text := " (" + string(code)
-	if len(details) > 0 {
-		text += ": " + shown(details[0])
-		if len(details) > 1 {
-			text += ", …"
-		}
-	}
-	return text + ")"
+	return " (" + string(code) + ")"
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"unwind/internal/store"
-	"unwind/internal/temporalclient"
 	"unwind/teardown"
 )
 
@@ -79,27 +78,21 @@ func (o *terminateOptions) run(ctx context.Context) error {
 		return err
 	}
 	done := terminated{SessionID: o.ID, Generation: session.Generation, State: seen.state, Changed: changed}
-	connection, away := o.dial(ctx)
-	defer connection.Close()
-	if seen.state == store.StateTerminated && away == nil {
-		away = o.start(ctx, f, connection, session)
+	server := o.dial(ctx)
+	defer server.Close()
+	if seen.state == store.StateTerminated {
+		server.away = server.start(ctx, f.config.TaskQueue, session)
+		done.Started = server.away == nil
 	}
-	done.Started = seen.state == store.StateTerminated && away == nil
-	if connection != nil {
-		done.WebUI = connection.WebURL(f.config.UIURL, teardown.FinalizeSessionID(o.ID))
+	if server.Connection != nil {
+		done.WebUI = server.WebURL(f.config.UIURL, teardown.FinalizeSessionID(o.ID))
 	}
-	done.Message = o.message(seen, changed, away)
+	done.Message = o.message(seen, changed, server.away)
 	if !o.Wait {
 		o.print(done)
 		return nil
 	}
-	return o.wait(ctx, f, connection, away, done)
-}
-
-func (o *terminateOptions) start(ctx context.Context, f *facts, connection *temporalclient.Connection, session store.Session) error {
-	_, err := teardown.Start(ctx, connection.Client, f.config.TaskQueue,
-		teardown.FinalizeSessionInput{SessionID: session.ID, Generation: session.Generation})
-	return connection.Explain(err)
+	return o.wait(ctx, f, server, done)
 }
 
 func (o *terminateOptions) message(seen sight, changed bool, away error) string {
@@ -132,15 +125,15 @@ func (o *terminateOptions) print(done terminated) {
 	}
 }
 
-func (o *terminateOptions) wait(ctx context.Context, f *facts, connection *temporalclient.Connection, away error, done terminated) error {
-	if done.State == store.StateTerminated && away != nil {
+func (o *terminateOptions) wait(ctx context.Context, f *facts, server temporal, done terminated) error {
+	if done.State == store.StateTerminated && server.away != nil {
 		o.print(done)
 		return verdict(exitRetryable)
 	}
 	if o.errTerminal && !o.json {
 		o.print(done)
 	}
-	waiting := awaiting{program: o.program, facts: f, connection: connection, why: away, id: o.ID, generation: done.Generation}
+	waiting := awaiting{program: o.program, facts: f, server: server, id: o.ID, generation: done.Generation}
 	code, err := waiting.waitFor(ctx)
 	if err != nil {
 		return err

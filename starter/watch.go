@@ -46,9 +46,9 @@ func (o *watchOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	connection, away := o.dial(ctx)
-	defer connection.Close()
-	waiting := awaiting{program: o.program, facts: f, connection: connection, why: away, id: o.ID, generation: seen.Session.Generation}
+	server := o.dial(ctx)
+	defer server.Close()
+	waiting := awaiting{program: o.program, facts: f, server: server, id: o.ID, generation: seen.Session.Generation}
 	waiting.show = o.show()
 	result, err := waiting.wait(ctx)
 	if err != nil {

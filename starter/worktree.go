@@ -226,7 +226,7 @@ func (o *worktreeOptions) print(report worktree.Report) {
 // first thing, and what to do.
 func (p *program) printWorktree(report worktree.Report, ahead bool) {
 	p.say("%s: %s%s", p.styled(shown(report.Path), bold),
-		p.styled(dispositionWords(report.Disposition, ahead), dispositionStyle(report.Disposition)), because(report.Code, nil))
+		p.styled(dispositionWords(report.Disposition, ahead), dispositionStyle(report.Disposition)), because(report.Code))
 	if about := aboutWorktree(report); about != "" {
 		p.say("  %s", about)
 	}

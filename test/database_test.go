@@ -76,20 +76,20 @@ func TestTwoSessionsThatShareAWorktreeReleasedAtOnce(t *testing.T) {
 	first, second := i.agent("s1"), i.agent("s2")
 	i.add(first)
 	i.add(second)
-	for _, shared := range i.worktreesOf(s, "s1") {
-		require.NoError(t, s.Lease(t.Context(), store.Holder{Kind: store.HolderSession, ID: "s2", Generation: 1}, shared.ID))
+	for _, shared := range i.worktreesOf(s, first.id) {
+		require.NoError(t, s.Lease(t.Context(), store.Holder{Kind: store.HolderSession, ID: second.id, Generation: 1}, shared.ID))
 	}
 	var both sync.WaitGroup
-	for _, id := range []string{"s1", "s2"} {
+	for _, id := range []string{first.id, second.id} {
 		both.Go(func() { i.must("terminate", id) })
 	}
 	both.Wait()
-	i.untilFinished(s, "s1")
-	i.untilFinished(s, "s2")
+	i.untilFinished(s, first.id)
+	i.untilFinished(s, second.id)
 	i.requireReleased(first)
 	i.requireReleased(second)
 	removed := map[string]int{}
-	for _, id := range []string{"s1", "s2"} {
+	for _, id := range []string{first.id, second.id} {
 		result, err := s.Result(t.Context(), id, 1)
 		require.NoError(t, err)
 		for _, w := range result.Worktrees {

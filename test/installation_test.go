@@ -48,10 +48,12 @@ func install(t *testing.T) *installation {
 	return i
 }
 
+const directoryPrefix = "unwind-e2e-"
+
 // realTempDir is short, for a tmux socket's path has to fit into 107 bytes.
 func realTempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "unwind-e2e-")
+	dir, err := os.MkdirTemp("", directoryPrefix)
 	require.NoError(t, err)
 	dir, err = filepath.EvalSymlinks(dir)
 	require.NoError(t, err)
@@ -252,8 +254,11 @@ type agent struct {
 	serverPID, panePID  string
 }
 
-func (i *installation) agent(id string) *agent {
+// agent makes the things of a session. All tests share a namespace of Temporal,
+// so its id is this installation's own.
+func (i *installation) agent(name string) *agent {
 	i.t.Helper()
+	id := name + "-" + strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix)
 	a := &agent{id: id,
 		repository: filepath.Join(i.dir, id, "src", "app"), library: filepath.Join(i.dir, id, "src", "lib"),
 		worktree: filepath.Join(i.dir, id, "wt"), nested: filepath.Join(i.dir, id, "wt", "lib"),

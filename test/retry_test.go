@@ -102,17 +102,18 @@ func TestRetryAllWakesWhatIsParked(t *testing.T) {
 	t.Parallel()
 	i := install(t)
 	i.worker()
-	for _, id := range []string{"s1", "s2"} {
-		a := i.agent(id)
+	agents := []*agent{i.agent("s1"), i.agent("s2")}
+	for _, a := range agents {
 		write(t, filepath.Join(a.worktree, "draft.md"), "mine\n")
 		i.add(a)
-		i.result(3, "terminate", id, "--wait")
+		i.result(3, "terminate", a.id, "--wait")
 		require.NoError(t, os.Remove(filepath.Join(a.worktree, "draft.md")))
 	}
 	i.must("retry", "--all", "--reason", teardown.ReasonPreserved)
 	s := i.store()
-	i.untilFinished(s, "s1")
-	i.untilFinished(s, "s2")
+	for _, a := range agents {
+		i.untilFinished(s, a.id)
+	}
 }
 
 func TestRetryOfALiveOrUnknownSessionIsRefused(t *testing.T) {
@@ -133,7 +134,7 @@ func TestNonRetryableErrorReachesTheCaller(t *testing.T) {
 	i := install(t)
 	i.worker()
 	i.must("list")
-	run, err := i.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "finalize-session-nobody", TaskQueue: i.queue},
+	run, err := i.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "nobody-" + i.queue, TaskQueue: i.queue},
 		teardown.FinalizeSessionWorkflow, map[string]any{"session_id": "nobody"})
 	require.NoError(t, err)
 	err = run.Get(t.Context(), nil)

@@ -35,8 +35,8 @@ type ground struct {
 	// tree, if known, tells a directory that a process in another mount namespace
 	// (a container) knows by another name.
 	tree *tree
-	// callers: the working directories of the processes that called this one do
-	// not count, for they asked for it.
+	// callers: the working directories of the processes that called this one, or
+	// that read its output, do not count, for they asked for it.
 	callers bool
 }
 

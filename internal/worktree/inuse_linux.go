@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,10 +19,6 @@ func scanProcesses(on ground) (occupancy, error) {
 	if err != nil {
 		return occupancy{}, err
 	}
-	asked := map[int]bool{}
-	if on.callers {
-		asked = callingProcesses()
-	}
 	scan := &scan{ground: on}
 	scan.mounts, _ = os.Readlink("/proc/self/ns/mnt")
 	var seen occupancy
@@ -30,7 +27,7 @@ func scanProcesses(on ground) (occupancy, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		what, err := scan.occupiesLastingly(pid, asked[pid])
+		what, err := scan.occupiesLastingly(pid)
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			seen.hidden++
@@ -52,15 +49,15 @@ const (
 // occupiesLastingly leaves out our own children between fork and exec: until
 // exec they have everything open that we had, such as the directories of
 // another goroutine's walk.
-func (s *scan) occupiesLastingly(pid int, mayStandThere bool) (string, error) {
+func (s *scan) occupiesLastingly(pid int) (string, error) {
 	for range forkPolls {
-		what, err := s.occupies(pid, mayStandThere)
+		what, err := s.occupies(pid)
 		if what == "" || !isFork(pid) {
 			return what, err
 		}
 		time.Sleep(forkPause)
 	}
-	return s.occupies(pid, mayStandThere)
+	return s.occupies(pid)
 }
 
 // isFork: the process is our child and runs our program.
@@ -99,14 +96,14 @@ func namesIn(dir string) ([]string, error) {
 }
 
 // occupies answers what the process has below dir, "" if nothing.
-func (s *scan) occupies(pid int, mayStandThere bool) (string, error) {
+func (s *scan) occupies(pid int) (string, error) {
 	elsewhere := s.inOtherNamespace(pid)
 	for _, kind := range []string{"cwd", "root"} {
 		at, err := s.linkInto(procPath(pid, kind), elsewhere)
 		if err != nil {
 			return "", err
 		}
-		if at != "" && (kind == "root" || !mayStandThere) {
+		if at != "" && (kind == "root" || !s.called(pid)) {
 			return kind + " " + printable(at), nil
 		}
 	}
@@ -185,23 +182,45 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// callingProcesses are our parent, its parent and so on, as far as they belong
-// to our terminal session.
-func callingProcesses() map[int]bool {
-	callers := map[int]bool{}
+// called reports whether the process asked for this scan and may stand where it
+// likes: it is our parent, its parent and so on, as far as they belong to our
+// terminal session, or it stands in one pipeline with us.
+func (s *scan) called(pid int) bool {
+	if !s.callers {
+		return false
+	}
+	return slices.Contains(ancestors(), pid) || reads(pid, os.Getpid()) || reads(os.Getpid(), pid)
+}
+
+// reads reports whether one process reads by a pipe what the other prints.
+func reads(reader, writer int) bool {
+	pipe, err := os.Readlink(procPath(reader, "fd/0"))
+	if err != nil || !strings.HasPrefix(pipe, "pipe:") {
+		return false
+	}
+	for _, fd := range []string{"fd/1", "fd/2"} {
+		if printed, err := os.Readlink(procPath(writer, fd)); err == nil && printed == pipe {
+			return true
+		}
+	}
+	return false
+}
+
+func ancestors() []int {
+	var pids []int
 	session, err := unix.Getsid(0)
 	if err != nil {
-		return callers
+		return nil
 	}
 	for pid := os.Getppid(); pid > 1; {
 		parent, sid, err := parentAndSession(pid)
 		if err != nil || sid != session {
 			break
 		}
-		callers[pid] = true
+		pids = append(pids, pid)
 		pid = parent
 	}
-	return callers
+	return pids
 }
 
 func parentAndSession(pid int) (parent, session int, err error) {

@@ -191,20 +191,31 @@ func TestUnreadable(t *testing.T) {
 }
 
 // TestCallerStandsInside: the shell that calls unwind may stand in the worktree,
-// but another process may not.
+// and so may what reads its output, but no other process.
 func TestCallerStandsInside(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.worktree("a")
-	job := childJob{Root: w.root, Targets: w.targets}.command(t)
-	cmd := exec.Command("sh", "-c", `cd "$1" && "$2"; exit $?`, "sh", a, job.Path)
-	cmd.Env = job.Env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.Output()
-	w.do(err)
-	var got []string
-	w.do(json.Unmarshal(out, &got))
-	if got[0] != "removed" {
-		t.Errorf("got %q", got)
+	for script, want := range map[string]string{
+		`cd "$1" && "$2"; exit $?`:                    "removed",
+		`cd "$1" && "$2" | cat`:                       "removed",
+		`cd "$1" && { sleep 600 >/dev/null & }; "$2"`: "failed:in_use",
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.worktree("a")
+			job := childJob{Root: w.root, Targets: w.targets}.command(t)
+			cmd := exec.Command("sh", "-c", script, "sh", a, job.Path)
+			cmd.Env, cmd.Stderr = job.Env, os.Stderr
+			// A session of its own, so that all of it can be ended.
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			out, err := cmd.Output()
+			t.Cleanup(func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) })
+			w.do(err)
+			var got []string
+			w.do(json.Unmarshal(out, &got))
+			if got[0] != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"slices"
 
 	"unwind/internal/fault"
 	"unwind/internal/runtime"
@@ -44,7 +45,7 @@ func (h *Host) destroyRuntime(ctx context.Context, a *attempt, in teardown.Destr
 	fault.Point("runtime destroyed")
 	found := resultOf(registered)
 	found.Outcome, found.Code = outcome.Runtime.Outcome, outcome.Runtime.Code
-	found.Details = append(outcome.Runtime.Details, outcome.Occupants...)
+	found.Details = slices.Concat(outcome.Runtime.Details, outcome.Occupants)
 	found.Snapshot = outcome.Runtime.Snapshot
 	if !found.Outcome.Released() {
 		written, err := h.Store.RuntimeRefused(ctx, in.Step, registered.ID, found, outcome.Message)

@@ -86,9 +86,9 @@ func TestParentAwaitsARunThatIsUnderWayElsewhere(t *testing.T) {
 	i.result(3, "terminate", a.id, "--wait")
 	run := i.parent(teardown.FinalizeSessionInput{SessionID: a.id})
 	i.until("the parent waiting", func() bool {
-		description, err := i.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
+		description, err := i.client.DescribeWorkflow(t.Context(), run.GetID(), run.GetRunID())
 		require.NoError(t, err)
-		return len(description.GetPendingActivities()) == 1
+		return len(description.RawResponse.GetPendingActivities()) == 1
 	})
 	i.git(a.nested, "add", ".")
 	i.git(a.nested, "commit", "-q", "-m", "keep it")

@@ -2,7 +2,6 @@ package workflows_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -462,7 +461,7 @@ func TestIllFormedInputIsRefusedBeforeAnyStep(t *testing.T) {
 	w := newWorld(t)
 	w.ExecuteWorkflow(teardown.FinalizeSessionWorkflow, teardown.FinalizeSessionInput{SessionID: "../etc"})
 	var application *temporal.ApplicationError
-	require.True(t, errors.As(w.GetWorkflowError(), &application))
+	require.ErrorAs(t, w.GetWorkflowError(), &application)
 	require.Equal(t, string(teardown.CodeInvalidID), application.Type())
 	require.Empty(t, w.log)
 }
@@ -505,7 +504,7 @@ func TestSecretsAreClearedWhenNoRuntimeIsLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.removals = parentAndTwoChildren[2:]
-	w.onBegin = func(in teardown.BeginInput) (*teardown.BeginResult, error) {
+	w.onBegin = func(teardown.BeginInput) (*teardown.BeginResult, error) {
 		return &teardown.BeginResult{Host: "h1", Secrets: true, Policy: teardown.Policy{MaximumAttempts: 1,
 			StepTimeoutMS: 1000, HostTimeoutMS: 1000}, Step: teardown.Step{SessionID: session, Generation: 1, Round: 1}}, nil
 	}

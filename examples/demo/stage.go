@@ -80,7 +80,8 @@ const startLimit = time.Minute
 
 // start runs `unwind dev` on free ports and waits until all is up.
 func (s *stage) start() error {
-	s.dev = exec.Command(s.unwind, "dev", "--ephemeral", "--port", "0", "--ui-port", "0", "--json")
+	// Not ended by the context, but in order.
+	s.dev = exec.CommandContext(context.WithoutCancel(s.ctx), s.unwind, "dev", "--ephemeral", "--port", "0", "--ui-port", "0", "--json")
 	s.dev.Env, s.dev.Dir = s.env, s.dir
 	// Ctrl-C is for the demo, which then ends it in order.
 	s.dev.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -123,7 +124,9 @@ func (s *stage) start() error {
 func (s *stage) clear() {
 	if s.ended != nil {
 		_ = s.dev.Process.Signal(syscall.SIGTERM)
-		<-s.ended
+		if err := <-s.ended; err != nil {
+			say("unwind dev ended with: %v", err)
+		}
 	}
 	s.ctx = context.Background()
 	_ = s.tmux("kill-server")

@@ -188,7 +188,7 @@ func (w *process) pass(ctx context.Context) {
 
 func (w *process) reconciliation() reconcile.Deps {
 	return reconcile.Deps{
-		Store: w.store, Temporal: w.temporal, TaskQueue: w.cfg.TaskQueue, Logger: w.logger,
+		Store: w.store, Temporal: w.temporal, TaskQueue: w.cfg.TaskQueue, Logger: w.logger, Serving: true,
 		Host: store.Host{ID: w.cfg.Host, Name: w.cfg.HostName, Version: version.String()},
 	}
 }

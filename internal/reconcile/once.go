@@ -34,7 +34,10 @@ type Deps struct {
 	// TaskQueue is the queue of the workflows.
 	TaskQueue string
 	// Host is this machine; its LastSeen is set by the pass.
-	Host   store.Host
+	Host store.Host
+	// Serving: the caller is a worker that takes this host's steps. Only then is
+	// the host recorded as seen, for one that was seen counts as busy, not away.
+	Serving bool
 	Logger *slog.Logger
 }
 
@@ -61,7 +64,7 @@ type Failure struct {
 	Message   string        `json:"message"`
 }
 
-// Once does one pass: it records that the host was seen, starts the finalization
+// Once does one pass: it records that the host's worker was seen, starts the finalization
 // of every terminated session, of any host, that is neither finished, parked nor
 // held, and wakes those that are parked because this host did not answer. A
 // retry that was recorded while Temporal was away is handed to its run. A
@@ -73,7 +76,9 @@ func Once(ctx context.Context, d Deps) (Summary, error) {
 		done:   Summary{Host: d.Host.ID},
 		starts: rate.NewLimiter(startsPerSecond, startsPerSecond),
 	}
-	p.see(ctx)
+	if d.Serving {
+		p.see(ctx)
+	}
 	// Waking first: what was parked for this host has waited longest.
 	p.each(ctx, "list what waits for this host", p.unreachable, "wake", p.wake)
 	p.each(ctx, "list what is to be finalized", p.due, "start", p.start)

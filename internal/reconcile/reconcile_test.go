@@ -54,8 +54,19 @@ func setup(t *testing.T) *bundle {
 	t.Cleanup(connection.Close)
 	return &bundle{T: t, Deps: reconcile.Deps{
 		Store: facts, Temporal: connection, TaskQueue: queue, Logger: slog.New(slog.DiscardHandler),
-		Host: store.Host{ID: here, Name: "one", Version: "v1"},
+		Host: store.Host{ID: here, Name: "one", Version: "v1"}, Serving: true,
 	}}
+}
+
+func TestOnlyAWorkerIsSeen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Serving = false
+	_, err := reconcile.Once(t.Context(), b.Deps)
+	require.NoError(t, err)
+	_, seen, err := b.Store.Host(t.Context(), here)
+	require.NoError(t, err)
+	require.False(t, seen, "a host whose steps nobody takes is away")
 }
 
 // add registers sessions on a host; each holds a process that ended long ago.

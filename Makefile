@@ -50,6 +50,10 @@ lint: bin/golangci-lint bin/workflowcheck ## Check format, vet, golangci-lint an
 fmt: ## Format all Go files
 	gofmt -w .
 
+.PHONY: bench
+bench: build bin/temporal ## Measure against plain commands that do the same work, and print a table
+	go run ./test/bench
+
 .PHONY: demo
 demo: build bin/temporal ## Finalize three real sessions on private servers; KEEP=1 stays up for the web UI
 	KEEP=$(KEEP) go run ./examples/demo

@@ -31,6 +31,16 @@ func Database(t testing.TB) string {
 	return create(t, "")
 }
 
+// Launch creates an empty database for a program that is no test. It goes with
+// the process's private cluster.
+func Launch() (url string, err error) {
+	name, err := createDatabase("")
+	if err != nil {
+		return "", err
+	}
+	return server().at(name), nil
+}
+
 // Copy is Database with what prepare put into the first one of that name:
 // prepare runs once per process, on the URL of an empty database, and must
 // close its connections.

@@ -39,7 +39,7 @@ func (f *Facts) BeginFinalization(ctx context.Context, in teardown.BeginInput) (
 	fault.Point("begun")
 	result := teardown.BeginResult{
 		Host: begun.Host, Step: begun.Step, Outcome: begun.Outcome, ParkedReason: begun.ParkedReason,
-		Secrets: begun.Secrets, Resources: begun.Resources, Result: begun.Result,
+		ConfirmedGoneBy: begun.ConfirmedGoneBy, Secrets: begun.Secrets, Resources: begun.Resources, Result: begun.Result,
 		Policy: f.Policy, SearchAttributes: f.SearchAttributes,
 	}
 	for _, left := range begun.Runtimes {

@@ -16,10 +16,10 @@ const Table = "unwind_migrations"
 //go:embed sqlite/*.sql postgres/*.sql
 var files embed.FS
 
-// SQLite returns the migrations of SQLite, Postgres those of Postgres.
+// SQLite returns the migrations of SQLite.
 func SQLite() fs.FS { return directory("sqlite") }
 
-// Postgres: see SQLite.
+// Postgres returns the migrations of Postgres.
 func Postgres() fs.FS { return directory("postgres") }
 
 func directory(name string) fs.FS {

@@ -170,7 +170,8 @@ func (r *retrying) retry(ctx context.Context, id string) (retried, error) {
 		return done, nil
 	}
 	by := r.whoAmI()
-	done.Round, done.Recorded, err = r.facts.Retry(ctx, id, store.RetryOptions{IfParked: r.All, By: by})
+	done.Round, done.Recorded, err = r.facts.Retry(ctx, id, store.RetryOptions{
+		IfParked: r.All, Reason: r.Reason, By: by, RuntimeConfirmedGone: r.RuntimeConfirmedGone})
 	if err != nil {
 		return retried{}, err
 	}
@@ -182,9 +183,6 @@ func (r *retrying) retry(ctx context.Context, id string) (retried, error) {
 	if err := r.signal(ctx, done, by); err != nil {
 		done.Message = fmt.Sprintf("The retry of session %s is recorded (round %d) and will begin when Temporal is back: %s.",
 			id, done.Round, brief(err))
-		if r.RuntimeConfirmedGone {
-			done.Message += " Say --runtime-confirmed-gone again then: that part was not recorded."
-		}
 		return done, nil
 	}
 	done.Signalled = true

@@ -29,6 +29,8 @@ type BeginResult struct {
 	ParkedReason string `json:"parked_reason,omitempty"`
 	// Runtimes lists those not yet confirmed gone, auxiliary ones first.
 	Runtimes []RuntimeRef `json:"runtimes,omitempty"`
+	// ConfirmedGoneBy is who has seen, for this round, that the runtimes are gone.
+	ConfirmedGoneBy string `json:"confirmed_gone_by,omitempty"`
 	// Secrets: there are secrets left to clear.
 	Secrets bool `json:"secrets,omitempty"`
 	// Resources: there are resources of any kind left to clear.
@@ -70,6 +72,9 @@ type ReleaseLeasesResult struct {
 	// Parked: the finalization was parked meanwhile; begin again.
 	Parked   bool      `json:"parked,omitempty"`
 	Removals []Removal `json:"removals,omitempty"`
+	// Kept is a worktree that this very round has already decided to keep, if
+	// there is one: then nothing after the removals may run.
+	Kept *WorktreeResult `json:"kept,omitempty"`
 }
 
 // Removal is one worktree of a removal plan. ParentID names the nearest

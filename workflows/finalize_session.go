@@ -45,10 +45,8 @@ type finalization struct {
 	requests *requests
 	begun    teardown.BeginResult
 	status   teardown.Status
-	// confirmedGoneBy is who said, for this round, that the runtimes are gone.
-	confirmedGoneBy string
-	shown           shownAttributes
-	pause           time.Duration
+	shown    shownAttributes
+	pause    time.Duration
 }
 
 func newFinalization(ctx workflow.Context, in teardown.FinalizeSessionInput) (*finalization, error) {
@@ -172,7 +170,6 @@ func (f *finalization) begin() error {
 		return err
 	}
 	f.requests.taken(len(taken))
-	f.confirmedGoneBy = confirmedGoneBy(taken)
 	f.begun = begun
 	f.status.Host = begun.Host
 	f.status.Generation = begun.Step.Generation

@@ -150,6 +150,21 @@ func TestAttemptsAreUsedUpThenRetriedAnew(t *testing.T) {
 	require.Equal(t, []string{"r1"}, w.status(t).HandledRequests)
 }
 
+func TestRunThatLostItsHistoryParksForWhatItsRoundHasKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.resources = true
+	w.onRelease = func() (teardown.ReleaseLeasesResult, error) {
+		return teardown.ReleaseLeasesResult{Kept: &teardown.WorktreeResult{
+			ID: "w1", Path: "/wt/w1", Disposition: teardown.DispositionPreserved, Code: teardown.CodeModified}}, nil
+	}
+	result, err := w.run(t, teardown.FinalizeSessionInput{OnParked: teardown.OnParkedReturn})
+	require.NoError(t, err)
+	require.Equal(t, teardown.OutcomePreserved, result.Outcome)
+	require.Equal(t, []string{"begin", "release", "park preserved"}, w.log)
+	require.Equal(t, teardown.CodeModified, w.parks[0].Failure.Code)
+}
+
 func TestParkedWaitsForARetryWithoutPolling(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

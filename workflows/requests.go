@@ -61,18 +61,3 @@ func (r *requests) drain() {
 		r.pending = append(r.pending, request)
 	}
 }
-
-// confirmedGoneBy answers who, among the requests, confirmed that the runtimes
-// are gone; "" if nobody did.
-func confirmedGoneBy(taken []teardown.RetryRequest) string {
-	for _, request := range taken {
-		if !request.RuntimeConfirmedGone {
-			continue
-		}
-		if request.RequestedBy == "" {
-			return "unnamed"
-		}
-		return request.RequestedBy
-	}
-	return ""
-}

@@ -21,7 +21,7 @@ func (f *finalization) releaseRuntimes() *obstacle {
 			keep(cancelled())
 			break
 		}
-		in := teardown.DestroyRuntimeInput{Step: f.begun.Step, RuntimeID: ref.ID, ConfirmedGoneBy: f.confirmedGoneBy}
+		in := teardown.DestroyRuntimeInput{Step: f.begun.Step, RuntimeID: ref.ID, ConfirmedGoneBy: f.begun.ConfirmedGoneBy}
 		var out teardown.DestroyRuntimeResult
 		if o := f.onHost(f.steps, "Destroy "+ref.Role+" "+ref.Kind+" "+ref.Name, host.DestroyRuntime, in, &out); o != nil {
 			f.noteRuntime(teardown.RuntimeResult{ID: ref.ID, Kind: ref.Kind, Role: ref.Role,

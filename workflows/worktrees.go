@@ -24,15 +24,17 @@ func (f *finalization) removeWorktrees(ctx workflow.Context) (*obstacle, error) 
 		untried := slices.DeleteFunc(plan.Removals, func(planned teardown.Removal) bool {
 			return slices.ContainsFunc(all, func(r removal) bool { return r.WorktreeID == planned.WorktreeID })
 		})
-		if len(untried) == 0 {
-			return worst(all), nil
+		if len(untried) > 0 {
+			f.show(ctx, teardown.PhaseWorktrees, "")
+			all = append(all, f.removeAll(untried)...)
 		}
-		f.show(ctx, teardown.PhaseWorktrees, "")
-		ended := f.removeAll(untried)
-		all = append(all, ended...)
-		if !slices.ContainsFunc(ended, func(r removal) bool { return r.reopened }) {
-			return worst(all), nil
+		if len(untried) > 0 && slices.ContainsFunc(all[len(all)-len(untried):], func(r removal) bool { return r.reopened }) {
+			continue
 		}
+		if first := worst(all); first != nil || plan.Kept == nil {
+			return first, nil
+		}
+		return keptOf(*plan.Kept), nil
 	}
 }
 
@@ -106,12 +108,18 @@ func (f *finalization) removeWorktree(steps workflow.Context, r *removal) {
 		return
 	}
 	f.noteWorktree(out.Worktree)
-	switch out.Worktree.Disposition {
+	r.obstacle = keptOf(out.Worktree)
+}
+
+// keptOf answers the obstacle that a worktree is, or nil if it does not stay.
+func keptOf(result teardown.WorktreeResult) *obstacle {
+	switch result.Disposition {
 	case teardown.DispositionPreserved:
-		r.obstacle = kept(teardown.ReasonPreserved, out.Worktree)
+		return kept(teardown.ReasonPreserved, result)
 	case teardown.DispositionRefused:
-		r.obstacle = kept(teardown.ReasonRefused, out.Worktree)
+		return kept(teardown.ReasonRefused, result)
 	}
+	return nil
 }
 
 func kept(reason string, result teardown.WorktreeResult) *obstacle {

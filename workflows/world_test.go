@@ -106,8 +106,15 @@ func (w *world) begin(_ context.Context, in teardown.BeginInput) (teardown.Begin
 		w.round++
 		w.parked = ""
 	}
+	confirmedBy := ""
+	for _, request := range in.Requests {
+		if request.RuntimeConfirmedGone {
+			confirmedBy = request.RequestedBy
+		}
+	}
 	result := teardown.BeginResult{
-		Host: "h1", Step: teardown.Step{SessionID: in.SessionID, Generation: 1, Round: w.round},
+		ConfirmedGoneBy: confirmedBy,
+		Host:            "h1", Step: teardown.Step{SessionID: in.SessionID, Generation: 1, Round: w.round},
 		ParkedReason: w.parked, Runtimes: w.runtimes, Resources: w.resources, Result: w.result(),
 		Policy: teardown.Policy{InitialIntervalMS: 1000, MaximumIntervalMS: 60_000, MaximumAttempts: 3,
 			StepTimeoutMS: 60_000, HeartbeatMS: 30_000, HostTimeoutMS: 900_000, Parallel: 2},

@@ -38,7 +38,7 @@ type Deps struct {
 	// Serving: the caller is a worker that takes this host's steps. Only then is
 	// the host recorded as seen, for one that was seen counts as busy, not away.
 	Serving bool
-	Logger *slog.Logger
+	Logger  *slog.Logger
 }
 
 // Summary counts what one pass did.

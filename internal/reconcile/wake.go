@@ -10,7 +10,8 @@ import (
 // wake retries a finalization that is parked because this host did not answer.
 // The fact comes first; should the signal be lost, deliver hands it over.
 func (p *pass) wake(ctx context.Context, due store.Due) error {
-	round, recorded, err := p.Store.Retry(ctx, due.SessionID, store.RetryOptions{IfParked: true, By: p.name()})
+	round, recorded, err := p.Store.Retry(ctx, due.SessionID, store.RetryOptions{
+		IfParked: true, Reason: teardown.ReasonHostUnreachable, By: p.name()})
 	switch teardown.CodeOf(err) {
 	case teardown.CodeSessionLive, teardown.CodeSessionNotFound, teardown.CodeConflict:
 		return nil // restored, deleted or finished since it was listed

@@ -46,6 +46,11 @@ var addPromises = []promise{
 		n := b.manifest("s2", "/wt/s1")
 		n.Host, n.Worktrees[0].ID = "host2", "elsewhere"
 		b.add(n)
+		w, held, found, err := b.WorktreeAt(ctx, "host2", "/wt/s1")
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, "elsewhere", w.ID)
+		require.Equal(t, holder("s2"), held[0].Holder)
 	}},
 	{"a path may be used again once its worktree was removed", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/again")

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 
 	"unwind/teardown"
@@ -19,11 +20,9 @@ type Begun struct {
 	Secrets       bool      // secrets are left to clear
 	Resources     bool      // resources of any kind are
 	SaveRequested bool
-	// Worktrees counts the session's worktrees by disposition. What this round
-	// has preserved is in no plan of it: a run that lost its history finds here
-	// that it has to park.
-	Worktrees map[teardown.Disposition]int
-	Result    teardown.Result // what is known so far
+	// ConfirmedGoneBy is who has seen that the runtimes are gone, for this round.
+	ConfirmedGoneBy string
+	Result          teardown.Result // what is known so far
 }
 
 // Begin opens the finalization of a terminated session, or goes on with it, and
@@ -103,6 +102,9 @@ func beginWork(ctx context.Context, tx queries, begun Begun, f Finalization, ope
 		return Begun{}, err
 	}
 	begun.Step.Round, begun.SaveRequested = f.Round, f.SaveRequested
+	if f.RuntimeConfirmedGone {
+		begun.ConfirmedGoneBy = cmp.Or(f.RequestedBy, "unnamed")
+	}
 	if f.ParkedAt != nil {
 		begun.ParkedReason = f.ParkedReason
 	}
@@ -114,9 +116,6 @@ func beginWork(ctx context.Context, tx queries, begun Begun, f Finalization, ope
 		return Begun{}, err
 	}
 	begun.Resources, begun.Secrets = len(left) > 0, len(secrets(left)) > 0
-	if begun.Worktrees, err = dispositions(ctx, tx, me); err != nil {
-		return Begun{}, err
-	}
 	begun.Result, err = resultOfSession(ctx, tx, begun.Step.SessionID, begun.Step.Generation)
 	return begun, err
 }
@@ -131,9 +130,10 @@ func open(ctx context.Context, tx queries, me Holder, requests []teardown.RetryR
 		}
 		f.SaveRequested = f.SaveRequested || r.SaveChanges
 		f.RequestedBy = readable(r.RequestedBy, maxText)
+		f.RuntimeConfirmedGone = f.RuntimeConfirmedGone || r.RuntimeConfirmedGone
 	}
-	_, err := tx.exec(ctx, `INSERT INTO finalizations (holder_kind, holder_id, generation, round, save_requested, requested_by)
-		VALUES (?, ?, ?, ?, ?, ?)`, me.Kind, me.ID, me.Generation, f.Round, f.SaveRequested, f.RequestedBy)
+	_, err := tx.exec(ctx, `INSERT INTO finalizations (holder_kind, holder_id, generation, round, save_requested, requested_by, runtime_confirmed_gone)
+		VALUES (?, ?, ?, ?, ?, ?, ?)`, me.Kind, me.ID, me.Generation, f.Round, f.SaveRequested, f.RequestedBy, f.RuntimeConfirmedGone)
 	return f, err
 }
 
@@ -163,24 +163,13 @@ func newRound(f Finalization, me Holder, in teardown.BeginInput) (request RetryO
 			continue
 		}
 		request.By = r.RequestedBy
+		request.RuntimeConfirmedGone = request.RuntimeConfirmedGone || r.RuntimeConfirmedGone
 		switch {
 		case known == 0 && parked, known == f.Round:
 			asked = true
-		case r.SaveChanges && !f.SaveRequested:
+		case r.SaveChanges && !f.SaveRequested, r.RuntimeConfirmedGone && !f.RuntimeConfirmedGone:
 			asked = true
 		}
 	}
 	return request, asked
-}
-
-func dispositions(ctx context.Context, q queries, me Holder) (map[teardown.Disposition]int, error) {
-	var all []teardown.Disposition
-	if err := q.all(ctx, &all, "SELECT disposition FROM leases"+ofHolder, me.key()...); err != nil {
-		return nil, err
-	}
-	counts := map[teardown.Disposition]int{}
-	for _, disposition := range all {
-		counts[disposition]++
-	}
-	return counts, nil
 }

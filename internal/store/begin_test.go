@@ -62,9 +62,41 @@ var beginPromises = []promise{
 		b.remove(step, "/wt/b")
 		begun := b.beginAnew("s1")
 		require.Equal(t, step, begun.Step)
-		require.Equal(t, map[teardown.Disposition]int{teardown.DispositionPreserved: 1, teardown.DispositionRemoved: 1,
-			teardown.DispositionPending: 1}, begun.Worktrees)
 		require.Equal(t, []string{idOf("/wt/c")}, b.release(begun.Step))
+		plan, err := b.ReleaseLeases(ctx, begun.Step)
+		require.NoError(t, err)
+		require.Equal(t, "/wt/a", plan.Kept.Path, "what this round has kept is in no plan, but named")
+		b.remove(step, "/wt/c")
+		b.park(step, teardown.ReasonPreserved)
+		next := b.beginAgain(step, teardown.RetryRequest{})
+		plan, err = b.ReleaseLeases(ctx, next.Step)
+		require.NoError(t, err)
+		require.Nil(t, plan.Kept, "the next round tries it again")
+		require.Len(t, plan.Removals, 1)
+	}},
+	{"who has seen that the runtimes are gone is known in that round only", func(t *testing.T, b *bundle) {
+		step := b.terminated("s1")
+		b.park(step, teardown.ReasonRuntimeRefused)
+		_, recorded, err := b.Retry(ctx, "s1", store.RetryOptions{RuntimeConfirmedGone: true, By: "ann"})
+		require.NoError(t, err)
+		require.True(t, recorded)
+		begun := b.beginAnew("s1")
+		require.Equal(t, "ann", begun.ConfirmedGoneBy)
+		b.park(begun.Step, teardown.ReasonRuntimeRefused)
+		next := b.beginAgain(begun.Step, teardown.RetryRequest{})
+		require.Empty(t, next.ConfirmedGoneBy)
+		b.park(next.Step, teardown.ReasonRuntimeRefused)
+		require.Equal(t, "unnamed", b.beginAgain(next.Step, teardown.RetryRequest{RuntimeConfirmedGone: true}).ConfirmedGoneBy)
+	}},
+	{"a retry for another reason than it is parked for does nothing", func(t *testing.T, b *bundle) {
+		step := b.terminated("s1")
+		b.park(step, teardown.ReasonCancelled)
+		_, recorded, err := b.Retry(ctx, "s1", store.RetryOptions{IfParked: true, Reason: teardown.ReasonHostUnreachable})
+		require.NoError(t, err)
+		require.False(t, recorded)
+		_, recorded, err = b.Retry(ctx, "s1", store.RetryOptions{IfParked: true, Reason: teardown.ReasonCancelled})
+		require.NoError(t, err)
+		require.True(t, recorded)
 	}},
 	{"begin again is the same round", func(t *testing.T, b *bundle) {
 		step := b.terminated("s1", "/wt/s1")

@@ -236,7 +236,7 @@ func TestTerminationNotifies(t *testing.T) {
 	b.terminate("s1") // update
 	b.terminate("s1") // nothing new
 	b.release(b.begin("s1"))
-	b.exec("INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) VALUES ('inserted', 'h', now(), now(), now())")
+	b.exec("INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) VALUES ('inserted', 'h', now(), 'now', 'now')")
 	b.session("by-hand")
 	b.exec("UPDATE sessions SET terminated_at = now(), generation = 7 WHERE id = 'by-hand'")
 	b.exec("UPDATE sessions SET terminated_at = now() + interval '1 second' WHERE id = 'by-hand'")

@@ -109,15 +109,16 @@ func lockWithChildren(ctx context.Context, tx queries, id string) (w Worktree, i
 }
 
 // MovingAside records where the worktree is about to be moved, before the
-// rename. Again with the same path is a no-op; another path while one is
-// recorded is refused, for something may be there.
+// rename. Again with the same path takes back that it was condemned, for what is
+// about to be moved is whole; another path while one is recorded is refused, for
+// something may be there.
 func (s *Store) MovingAside(ctx context.Context, step teardown.Step, worktreeID, path string) error {
 	if err := checkPath(path); err != nil {
 		return err
 	}
 	me := SessionHolder(step)
 	return s.write(ctx, func(tx queries) error {
-		rows, err := tx.exec(ctx, `UPDATE worktrees SET quarantine_path = ?, updated_at = ?
+		rows, err := tx.exec(ctx, `UPDATE worktrees SET quarantine_path = ?, condemned_at = NULL, updated_at = ?
 			WHERE id = ? AND state = 'deleting' AND remover_kind = ? AND remover_id = ? AND remover_generation = ? AND quarantine_path IN ('', ?)`,
 			path, now(), worktreeID, me.Kind, me.ID, me.Generation, path)
 		if err == nil && rows == 0 {

@@ -154,13 +154,16 @@ type Resource struct {
 type Finalization struct {
 	Holder
 	// Round begins at 1; a retry adds one.
-	Round              int64      `db:"round"`
-	SaveRequested      bool       `db:"save_requested"`
-	RequestedBy        string     `db:"requested_by"` // who asked for this round; "" for the first
-	WorkflowID         string     `db:"workflow_id"`  // information, never a lock
-	StartedAt          *time.Time `db:"started_at"`   // nil if a retry was recorded before the first run
-	RuntimeReleasedAt  *time.Time `db:"runtime_released_at"`
-	ResourcesClearedAt *time.Time `db:"resources_cleared_at"`
+	Round         int64  `db:"round"`
+	SaveRequested bool   `db:"save_requested"`
+	RequestedBy   string `db:"requested_by"` // who asked for this round; "" for the first
+	// RuntimeConfirmedGone: whoever asked for this round has seen that the
+	// runtimes are gone.
+	RuntimeConfirmedGone bool       `db:"runtime_confirmed_gone"`
+	WorkflowID           string     `db:"workflow_id"` // information, never a lock
+	StartedAt            *time.Time `db:"started_at"`  // nil if a retry was recorded before the first run
+	RuntimeReleasedAt    *time.Time `db:"runtime_released_at"`
+	ResourcesClearedAt   *time.Time `db:"resources_cleared_at"`
 	// AttemptCount is how often the step that was tried most was tried in this
 	// round; the others are about the failure that is shown.
 	AttemptCount   int              `db:"attempt_count"`

@@ -18,7 +18,7 @@ const (
 	leaseColumns = "worktree_id, holder_kind, holder_id, generation, acquired_at, released_at, disposition, round, " +
 		"code, details, bytes, saved_ref"
 	resourceColumns     = "id, session_id, generation, kind, path, cleared_at"
-	finalizationColumns = "holder_kind, holder_id, generation, round, save_requested, requested_by, workflow_id, started_at, " +
+	finalizationColumns = "holder_kind, holder_id, generation, round, save_requested, requested_by, runtime_confirmed_gone, workflow_id, started_at, " +
 		"runtime_released_at, resources_cleared_at, attempt_count, attempt_step, attempt_number, last_attempt_at, next_attempt_at, " +
 		"failure_code, failure_message, parked_at, parked_reason, outcome, finished_at"
 )

@@ -138,6 +138,14 @@ var finishPromises = []promise{
 		require.NoError(t, err)
 		require.False(t, done.Superseded)
 	}},
+	{"a finalization that was parked meanwhile is not finished", func(t *testing.T, b *bundle) {
+		step := b.terminated("s1")
+		b.park(step, teardown.ReasonCancelled)
+		done, err := b.Finish(ctx, step)
+		require.NoError(t, err)
+		require.True(t, done.Superseded)
+		require.Nil(t, b.finalization(step).FinishedAt)
+	}},
 	{"finish says when there is a newer generation to go on with", func(t *testing.T, b *bundle) {
 		step := b.terminated("s1")
 		done, err := b.Finish(ctx, step)

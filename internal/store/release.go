@@ -13,7 +13,9 @@ import (
 // worktrees that are deleting with this finalization as their remover, the
 // deepest first. The plan is read from the rows, so that a replay answers it
 // again. A worktree that somebody else holds or removes is retained. One that
-// an earlier round preserved, and that nobody holds, is tried again.
+// an earlier round preserved, and that nobody holds, is tried again; one that
+// this round has decided to keep is in no plan, but named: a run that lost its
+// history has to park for it.
 //
 // It is an error (CodeInternal) while a runtime of the session is not released.
 func (s *Store) ReleaseLeases(ctx context.Context, step teardown.Step) (plan teardown.ReleaseLeasesResult, err error) {
@@ -37,10 +39,31 @@ func (s *Store) ReleaseLeases(ctx context.Context, step teardown.Step) (plan tea
 		if err := markRuntimesReleased(ctx, tx, step); err != nil {
 			return err
 		}
-		plan.Removals, err = removals(ctx, tx, SessionHolder(step))
+		if plan.Removals, err = removals(ctx, tx, SessionHolder(step)); err != nil {
+			return err
+		}
+		plan.Kept, err = keptBy(ctx, tx, SessionHolder(step))
 		return err
 	})
 	return plan, err
+}
+
+// keptBy answers the first worktree that the newest round has decided to keep, or
+// nil: it is in no plan any more.
+func keptBy(ctx context.Context, tx queries, me Holder) (*teardown.WorktreeResult, error) {
+	var leases []Lease
+	if err := tx.all(ctx, &leases, "SELECT "+leaseColumns+" FROM leases"+ofHolder+" AND disposition IN ('preserved', 'refused')",
+		me.key()...); err != nil {
+		return nil, err
+	}
+	kept, err := withWorktrees(ctx, tx, leases)
+	if err != nil || len(kept) == 0 {
+		return nil, err
+	}
+	// A child says more than the parent that is kept for it.
+	last := kept[len(kept)-1]
+	result := resultOf(last.Worktree, last.Lease)
+	return &result, nil
 }
 
 // releaseAll decides on every worktree that the holder leases or is to remove.

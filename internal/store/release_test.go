@@ -204,6 +204,10 @@ var claimPromises = []promise{
 		require.Equal(t, "/wt/.s1.unwind-x", condemned.Worktree.QuarantinePath)
 		require.NoError(t, b.Condemned(ctx, id))
 		require.Equal(t, condemned.Worktree.CondemnedAt, b.worktree("/wt/s1").CondemnedAt)
+		// The answer got lost and it was put back: it is whole when it is moved again.
+		require.NoError(t, b.MovingAside(ctx, step, id, "/wt/.s1.unwind-x"))
+		require.Nil(t, b.worktree("/wt/s1").CondemnedAt)
+		require.NoError(t, b.Condemned(ctx, id))
 		_, err := b.Removed(ctx, step, id, teardown.WorktreeResult{Disposition: teardown.DispositionRemoved})
 		require.NoError(t, err)
 		w := b.worktree("/wt/s1")
@@ -288,12 +292,12 @@ var treePromises = []promise{
 		claim := b.claim(step, "/wt/s1")
 		require.Equal(t, teardown.CodeChildPreserved, claim.Result.Code)
 	}},
-	{"a path that only begins alike is no child", func(t *testing.T, b *bundle) {
+	{"a path that only begins alike is no child", func(_ *testing.T, b *bundle) {
 		b.session("s2", "/wt/s1-more", "/wt/s10", "/wt/s1.x", "/wt/S1/lib", "/wt/s", "/wt/%", "/wt/s1_")
 		step := b.released("s1", "/wt/s1")
 		b.mustClaim(step, "/wt/s1")
 	}},
-	{"a child on another host is no child", func(t *testing.T, b *bundle) {
+	{"a child on another host is no child", func(_ *testing.T, b *bundle) {
 		n := b.manifest("s2", "/wt/s1/lib")
 		n.Host = "host2"
 		b.add(n)

@@ -11,9 +11,14 @@ type RetryOptions struct {
 	// SaveChanges saves uncommitted work, then removes. It holds for all later
 	// rounds of the generation.
 	SaveChanges bool
-	// IfParked does nothing unless the finalization is parked.
+	// IfParked does nothing unless the finalization is parked; with Reason,
+	// unless it is parked for that.
 	IfParked bool
-	By       string // who asks
+	Reason   string
+	// RuntimeConfirmedGone: By has seen that the runtimes are gone. It holds for
+	// this round only.
+	RuntimeConfirmedGone bool
+	By                   string // who asks
 }
 
 // Retry records a new round and answers its number, which the signal that
@@ -46,10 +51,11 @@ func retry(ctx context.Context, tx queries, sessionID string, o RetryOptions) (r
 		return 0, false, err
 	case f.FinishedAt != nil:
 		return f.Round, false, conflict("Session %s is already finalized; there is nothing to retry", sessionID)
-	case o.IfParked && f.ParkedAt == nil:
+	case o.IfParked && (f.ParkedAt == nil || o.Reason != "" && o.Reason != f.ParkedReason):
 		return f.Round, false, nil
 	case !opened:
-		f, err = open(ctx, tx, me, []teardown.RetryRequest{{SaveChanges: o.SaveChanges, RequestedBy: o.By}})
+		f, err = open(ctx, tx, me, []teardown.RetryRequest{{
+			SaveChanges: o.SaveChanges, RuntimeConfirmedGone: o.RuntimeConfirmedGone, RequestedBy: o.By}})
 		return f.Round, true, err
 	}
 	f, err = nextRound(ctx, tx, f, o)
@@ -60,13 +66,13 @@ func retry(ctx context.Context, tx queries, sessionID string, o RetryOptions) (r
 // changes stays: a wake-up by reconcile must not drop what a person asked for.
 func nextRound(ctx context.Context, tx queries, f Finalization, o RetryOptions) (Finalization, error) {
 	next := Finalization{
-		Holder: f.Holder, Round: f.Round + 1, SaveRequested: f.SaveRequested || o.SaveChanges, RequestedBy: readable(o.By, maxText),
+		Holder: f.Holder, Round: f.Round + 1, SaveRequested: f.SaveRequested || o.SaveChanges, RequestedBy: readable(o.By, maxText), RuntimeConfirmedGone: o.RuntimeConfirmedGone,
 		WorkflowID: f.WorkflowID, StartedAt: f.StartedAt, RuntimeReleasedAt: f.RuntimeReleasedAt, ResourcesClearedAt: f.ResourcesClearedAt,
 	}
-	if _, err := tx.exec(ctx, `UPDATE finalizations SET round = ?, save_requested = ?, requested_by = ?,
+	if _, err := tx.exec(ctx, `UPDATE finalizations SET round = ?, save_requested = ?, requested_by = ?, runtime_confirmed_gone = ?,
 		parked_at = NULL, parked_reason = '', outcome = '', failure_code = '', failure_message = '',
 		attempt_count = 0, attempt_step = '', attempt_number = 0, last_attempt_at = NULL, next_attempt_at = NULL`+ofHolder,
-		append([]any{next.Round, next.SaveRequested, next.RequestedBy}, f.Holder.key()...)...); err != nil {
+		append([]any{next.Round, next.SaveRequested, next.RequestedBy, next.RuntimeConfirmedGone}, f.Holder.key()...)...); err != nil {
 		return f, err
 	}
 	if _, err := tx.exec(ctx, "UPDATE leases SET disposition = 'pending'"+ofHolder+" AND disposition = 'failed'", f.Holder.key()...); err != nil {

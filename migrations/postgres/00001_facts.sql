@@ -115,6 +115,7 @@ CREATE TABLE finalizations (
     round                BIGINT NOT NULL DEFAULT 1,
     save_requested       BOOLEAN NOT NULL DEFAULT FALSE,
     requested_by         TEXT NOT NULL DEFAULT '',
+    runtime_confirmed_gone BOOLEAN NOT NULL DEFAULT FALSE,
     workflow_id          TEXT NOT NULL DEFAULT '',
     started_at           TIMESTAMPTZ,
     runtime_released_at  TIMESTAMPTZ,

@@ -81,8 +81,6 @@ func startCluster() (*url.URL, error) {
 		_ = guard.stdin.Close()
 		return nil, fmt.Errorf("the private Postgres did not start: %w\n%s", err, log)
 	}
-	// It must stay reachable: the garbage collector closes files that are not.
-	guardOfThisProcess = guard
 	return u, nil
 }
 
@@ -134,7 +132,7 @@ func clusterOwner() (*syscall.Credential, error) {
 			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 		}
 	}
-	return nil, errors.New("Postgres does not run as root, and there is no user postgres or nobody to run it as; run the tests as another user")
+	return nil, errors.New("there is no user postgres or nobody to run Postgres as, which refuses to run as root: run the tests as another user")
 }
 
 // clusterDirectory makes a directory that the owner can reach and whose name is
@@ -204,8 +202,6 @@ type guard struct {
 	ended <-chan struct{} // closed when the server has ended
 }
 
-var guardOfThisProcess guard
-
 // launch starts the server under its guardian.
 func launch(postgres, dir string, owner *syscall.Credential) (guard, error) {
 	cmd := exec.Command("/bin/sh", "-c", guardian, "unwind-pgtest", postgres, dir)
@@ -225,6 +221,8 @@ func launch(postgres, dir string, owner *syscall.Credential) (guard, error) {
 		return guard{}, err
 	}
 	ended := make(chan struct{})
+	// It lasts as long as the server, and so keeps cmd, and with it stdin, from
+	// the garbage collector, which would close the file.
 	go func() {
 		_, _ = bufio.NewReader(stdout).ReadString('\n')
 		close(ended)

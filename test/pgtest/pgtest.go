@@ -43,24 +43,36 @@ func Launch() (url string, err error) {
 
 // Copy is Database with what prepare put into the first one of that name:
 // prepare runs once per process, on the URL of an empty database, and must
-// close its connections.
+// close its connections. On a server that stays it runs for each test, so that
+// no database is left there.
 func Copy(t testing.TB, name string, prepare func(ctx context.Context, url string) error) string {
 	t.Helper()
+	if server().stays {
+		url := Database(t)
+		if err := within(prepare, url); err != nil {
+			t.Fatalf("preparing the Postgres database %q: %v", name, err)
+		}
+		return url
+	}
 	made, _ := templates.LoadOrStore(name, &template{})
 	tmpl := made.(*template)
 	tmpl.once.Do(func() {
 		var db string
 		if db, tmpl.err = createDatabase(""); tmpl.err == nil {
 			tmpl.database = db
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			tmpl.err = prepare(ctx, server().at(db))
+			tmpl.err = within(prepare, server().at(db))
 		}
 	})
 	if tmpl.err != nil {
 		t.Fatalf("preparing the Postgres database %q: %v", name, tmpl.err)
 	}
 	return create(t, tmpl.database)
+}
+
+func within(prepare func(ctx context.Context, url string) error, url string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return prepare(ctx, url)
 }
 
 type template struct {
@@ -118,8 +130,9 @@ func execute(statement string) error {
 
 // running is the server of this process.
 type running struct {
-	url url.URL // of a database to connect to for CREATE DATABASE
-	err error
+	url   url.URL // of a database to connect to for CREATE DATABASE
+	stays bool    // after this process
+	err   error
 }
 
 func (s running) at(database string) string {
@@ -134,7 +147,7 @@ var server = sync.OnceValue(func() running {
 		if err != nil {
 			return running{err: fmt.Errorf("UNWIND_TEST_POSTGRES_URL is not a URL")}
 		}
-		return running{url: *u}
+		return running{url: *u, stays: true}
 	}
 	u, err := startCluster()
 	if err != nil {

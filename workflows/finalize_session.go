@@ -254,11 +254,17 @@ func (f *finalization) park(ctx workflow.Context, o *obstacle) (verdict, error) 
 	var answer teardown.ParkResult
 	in := teardown.ParkInput{Step: f.begun.Step, Reason: o.reason, Failure: o.failure}
 	err := f.askFacts(f.steps, "Record why it waits", facts.ParkFinalization, in, &answer)
-	if err != nil && o.reason != teardown.ReasonAttemptsExhausted {
+	switch {
+	case err == nil || o.reason == teardown.ReasonAttemptsExhausted:
+	case o.reason == teardown.ReasonCancelled:
 		// An earlier round left a worktree half-way: only used-up attempts, which
 		// that is, may be recorded beside it.
 		in.Reason = teardown.ReasonAttemptsExhausted
 		err = f.askFacts(f.steps, "Record why it waits", facts.ParkFinalization, in, &answer)
+	default:
+		// Somebody's late removal has made an ancestor ours to remove.
+		f.logger.Info("There is more to remove before it can wait", "error", err)
+		return again, nil
 	}
 	if err != nil {
 		return again, err

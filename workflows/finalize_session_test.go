@@ -391,6 +391,32 @@ func TestCancelledBesideAHalfRemovedWorktreeIsParkedForUsedUpAttempts(t *testing
 	require.Equal(t, []string{teardown.ReasonCancelled, teardown.ReasonAttemptsExhausted}, []string{w.parks[0].Reason, w.parks[1].Reason})
 }
 
+func TestParkingThatIsRefusedForMoreToRemoveGoesOnWithThePlan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	releases := 0
+	w.onRelease = func() (teardown.ReleaseLeasesResult, error) {
+		releases++
+		plan := teardown.ReleaseLeasesResult{Kept: &teardown.WorktreeResult{
+			ID: "kept", Disposition: teardown.DispositionPreserved, Code: teardown.CodeModified}}
+		if releases > 1 {
+			plan.Removals = parentAndTwoChildren[2:]
+		}
+		return plan, nil
+	}
+	w.onPark = func(teardown.ParkInput) (teardown.ParkResult, error) {
+		if w.removeTries["parent"] == 0 {
+			return teardown.ParkResult{}, refusal(teardown.CodeInternal)
+		}
+		return teardown.ParkResult{}, nil
+	}
+	result, err := w.run(t, teardown.FinalizeSessionInput{OnParked: teardown.OnParkedReturn})
+	require.NoError(t, err)
+	require.Equal(t, teardown.OutcomePreserved, result.Outcome)
+	require.Equal(t, 1, w.removeTries["parent"])
+	require.Equal(t, teardown.ReasonPreserved, w.parks[len(w.parks)-1].Reason)
+}
+
 func TestNewerGenerationGoesOnInTheSameRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

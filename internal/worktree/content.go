@@ -3,6 +3,7 @@ package worktree
 import (
 	"context"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,8 @@ type indexList struct {
 	raw      string
 	tags     map[string]byte
 	gitlinks map[string]bool
+	// unmerged are the paths with a conflict that is not resolved.
+	unmerged []string
 }
 
 // trackedChanges are paths by what is wrong with them.
@@ -75,15 +78,29 @@ func (c *contents) readIndex(ctx context.Context) error {
 		if entry.mode == gitlinkMode {
 			c.index.gitlinks[entry.path] = true
 		}
+		if entry.stage != '0' {
+			c.index.unmerged = append(c.index.unmerged, entry.path)
+		}
 	}
 	return nil
+}
+
+// all goes through the entries.
+func (i indexList) all() iter.Seq[indexEntry] {
+	return func(yield func(indexEntry) bool) {
+		for record := range strings.SplitSeq(i.raw, "\x00") {
+			if entry, err := parseIndexEntry(record); err == nil && !yield(entry) {
+				return
+			}
+		}
+	}
 }
 
 // find answers the entries of some paths.
 func (i indexList) find(paths map[string]bool) []indexEntry {
 	var found []indexEntry
-	for record := range strings.SplitSeq(i.raw, "\x00") {
-		if entry, err := parseIndexEntry(record); err == nil && paths[entry.path] {
+	for entry := range i.all() {
+		if paths[entry.path] {
 			found = append(found, entry)
 		}
 	}
@@ -205,12 +222,12 @@ func (c *contents) findings(ctx context.Context) ([]Finding, error) {
 			all = append(all, finding(code, note, paths...))
 		}
 	}
-	add(teardown.CodeModified, "tracked files were changed and not committed; commit or restore them", c.tracked.modified)
-	add(teardown.CodeStaged, "changes are staged and not committed; commit or unstage them", c.tracked.staged)
 	rest, err := c.reconcile(ctx)
 	if err != nil {
 		return nil, err
 	}
+	add(teardown.CodeModified, "tracked files were changed and not committed; commit or restore them", append(c.tracked.modified, rest.replaced...))
+	add(teardown.CodeStaged, "changes are staged and not committed; commit or unstage them", c.tracked.staged)
 	add(teardown.CodeUntracked, "files are not tracked by git; commit, move or delete them", rest.untracked)
 	add(teardown.CodeIgnoredPrecious, "git ignores these files and cannot bring them back; move or delete them", rest.precious)
 	add(teardown.CodeHiddenChanges, "files were changed that git was told not to look at; see `git update-index --no-assume-unchanged` and `--no-skip-worktree`", c.tracked.hidden)

@@ -27,7 +27,12 @@ var regenerable = map[string]bool{
 }
 
 // leftovers are the files that no commit holds, by what git says about them.
-type leftovers struct{ untracked, precious, hidden []string }
+type leftovers struct {
+	untracked, precious, hidden []string
+	// replaced are files where the index has a submodule. Git was told not to
+	// look at those.
+	replaced []string
+}
 
 // What is known of a directory and holds for all below it.
 const (
@@ -35,6 +40,42 @@ const (
 	belowRegenerable
 	belowUntracked
 )
+
+// standing is what git says about one file.
+type standing uint8
+
+const (
+	unnamed standing = iota
+	tracked
+	untracked
+	ignored
+)
+
+// each calls visit for every file and link of the walk.
+func (c *contents) each(ctx context.Context, visit func(kind byte, path string, is standing, known uint8)) error {
+	known := make([]uint8, len(c.tree.nodes))
+	for i := range c.tree.nodes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		dir := c.tree.path(int32(i))
+		known[i] = c.know(i, dir, known)
+		c.tree.nodes[i].each(func(kind byte, name string) {
+			path := join(dir, name)
+			is := unnamed
+			switch {
+			case c.index.tags[path] != 0:
+				is = tracked
+			case known[i]&belowUntracked != 0, c.untracked[path]:
+				is = untracked
+			case known[i]&belowIgnored != 0, c.ignored[path]:
+				is = ignored
+			}
+			visit(kind, path, is, known[i])
+		})
+	}
+	return nil
+}
 
 // reconcile goes through all files of the walk: a file that git named in no
 // list is hidden data.
@@ -48,29 +89,19 @@ func (c *contents) reconcile(ctx context.Context) (leftovers, error) {
 	slices.Sort(left.untracked)
 	main := openMain(c.main)
 	defer main.close()
-	known := make([]uint8, len(c.tree.nodes))
-	for i := range c.tree.nodes {
-		if err := ctx.Err(); err != nil {
-			return leftovers{}, err
+	err := c.each(ctx, func(kind byte, path string, is standing, known uint8) {
+		switch {
+		case is == tracked && c.index.gitlinks[path]:
+			left.replaced = append(left.replaced, path)
+		case is == ignored && c.precious(kind, path, known, main):
+			left.precious = append(left.precious, path)
+		case is == unnamed && kind == file:
+			left.hidden = append(left.hidden, path)
 		}
-		dir := c.tree.path(int32(i))
-		known[i] = c.know(i, dir, known)
-		c.tree.nodes[i].each(func(kind byte, name string) {
-			path := join(dir, name)
-			switch {
-			case c.index.tags[path] != 0, known[i]&belowUntracked != 0, c.untracked[path]:
-			case known[i]&belowIgnored != 0, c.ignored[path]:
-				if c.precious(kind, path, known[i], main) {
-					left.precious = append(left.precious, path)
-				}
-			case kind == file:
-				left.hidden = append(left.hidden, path)
-			}
-		})
-	}
+	})
 	slices.Sort(left.precious)
 	slices.Sort(left.hidden)
-	return left, nil
+	return left, err
 }
 
 func (c *contents) know(i int, dir string, known []uint8) uint8 {

@@ -236,6 +236,22 @@ func (w *world) withSubmodule() string {
 }
 
 var dirtScenarios = []scenario{
+	{name: "file in the place of a submodule", want: "preserved:modified", build: func(w *world) {
+		a := w.withGitlink("a")
+		w.do(os.Remove(filepath.Join(a, "sub")))
+		w.put(filepath.Join(a, "sub"), "mine")
+		w.keep(filepath.Join(a, "sub"))
+	}},
+	{name: "link in the place of a submodule", want: "preserved:modified", build: func(w *world) {
+		a := w.withGitlink("a")
+		w.do(os.Remove(filepath.Join(a, "sub")))
+		w.do(os.Symlink("elsewhere", filepath.Join(a, "sub")))
+	}},
+	{name: "file below a submodule that is not there", want: "preserved:hidden_data", build: func(w *world) {
+		a := w.withGitlink("a")
+		w.put(filepath.Join(a, "sub/mine.txt"), "mine")
+		w.keep(filepath.Join(a, "sub/mine.txt"))
+	}},
 	{name: "edited", want: "preserved:modified", build: func(w *world) {
 		a := w.worktree("a")
 		w.appendTo(filepath.Join(a, "src/app.txt"), "edit")

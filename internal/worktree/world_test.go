@@ -133,6 +133,14 @@ func (w *world) tryGit(dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// tryShell runs a line of shell in git's clean environment.
+func (w *world) tryShell(line string) (string, error) {
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GIT_CONFIG_GLOBAL=" + cleanConfig, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 func (w *world) newRepository(name string) string {
 	w.t.Helper()
 	dir := w.path(name)
@@ -200,6 +208,17 @@ func (w *world) detached(name string) string {
 	w.git(w.repo, "worktree", "add", "-q", "--detach", path)
 	w.target(path)
 	return path
+}
+
+// withGitlink adds a worktree whose commit has a submodule that was never
+// checked out, at sub.
+func (w *world) withGitlink(name string) string {
+	w.t.Helper()
+	a := w.worktree(name)
+	w.git(a, "update-index", "--add", "--cacheinfo", "160000,"+w.git(a, "rev-parse", "HEAD")+",sub")
+	w.git(a, "commit", "-q", "-m", "submodule")
+	w.do(os.Mkdir(filepath.Join(a, "sub"), 0o755))
+	return a
 }
 
 func (w *world) target(path string) {

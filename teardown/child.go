@@ -12,14 +12,16 @@ import (
 // AwaitFinalizationInput is the input of AwaitFinalization.
 type AwaitFinalizationInput struct {
 	SessionID string `json:"session_id"`
+	// OnParked is that of FinalizeSessionInput.
+	OnParked string `json:"on_parked,omitempty"`
 }
 
 // FinalizeAsChild finalizes a session from another workflow and waits for the
 // result. The parent neither cancels nor ends it: cancelled itself, it gets its
 // own cancellation as the error while the finalization goes on. When the
 // session is already being finalized by a run of its own, the result of that
-// run is awaited. A run that answers an older generation than in.Generation is
-// followed by another one.
+// run is awaited; with OnParkedReturn no longer than until it is parked. A run
+// that answers an older generation than in.Generation is followed by another one.
 //
 // taskQueue is the installation's workflow queue; empty means DefaultTaskQueue.
 func FinalizeAsChild(ctx workflow.Context, taskQueue string, in FinalizeSessionInput) (Result, error) {
@@ -74,7 +76,8 @@ func awaitElsewhere(ctx workflow.Context, taskQueue string, in FinalizeSessionIn
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})
 	var result Result
-	err := workflow.ExecuteActivity(ctx, AwaitFinalizationActivity, AwaitFinalizationInput{SessionID: in.SessionID}).Get(ctx, &result)
+	err := workflow.ExecuteActivity(ctx, AwaitFinalizationActivity,
+		AwaitFinalizationInput{SessionID: in.SessionID, OnParked: in.OnParked}).Get(ctx, &result)
 	return result, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -98,7 +99,7 @@ done`
 
 func (s *scene) shellLoop(ctx context.Context, names ...string) error {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", loop, "sh"}, names...)...)
-	cmd.Env = append(s.env, "SOCKET="+s.socket, "REPOSITORY="+s.repository, "WORKTREES="+filepath.Join(s.dir, "wt"))
+	cmd.Env = slices.Concat(s.env, []string{"SOCKET=" + s.socket, "REPOSITORY=" + s.repository, "WORKTREES=" + filepath.Join(s.dir, "wt")})
 	cmd.Dir = s.dir
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("the shell loop: %w: %s", err, output)

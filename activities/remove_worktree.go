@@ -40,24 +40,28 @@ func (h *Host) removeWorktree(ctx context.Context, a *attempt, in teardown.Remov
 		return teardown.RemoveWorktreeResult{Worktree: claim.Result}, nil
 	}
 	fault.Point("claimed")
-	report, err := h.remove(ctx, a, in.Step, claim.Worktree, held)
+	report, err := h.remove(ctx, a, in.Step, claim, held)
 	if err != nil {
 		return nothing, err
 	}
 	return h.record(ctx, in, report)
 }
 
-func (h *Host) remove(ctx context.Context, a *attempt, step teardown.Step, claimed store.Worktree, held *lock.Held) (worktree.Report, error) {
+func (h *Host) remove(ctx context.Context, a *attempt, step teardown.Step, claim store.Claim, held *lock.Held) (worktree.Report, error) {
+	claimed := claim.Worktree
 	target := worktree.Target{Repository: claimed.Repository, Path: claimed.Path, Nonce: claimed.Nonce}
 	hooks := worktree.Hooks{Name: claimed.ID, Progress: a.report, Inherit: []*os.File{held.File()}}
-	return h.Worktrees.Remove(ctx, target, &journal{store: h.Store, step: step, row: claimed}, hooks)
+	if claim.SaveChanges {
+		hooks.SaveRef = worktree.SavedRef(step.SessionID, step.Generation, claimed.ID)
+	}
+	return h.Worktrees.Remove(ctx, target, &journal{store: h.Store, step: step, row: claimed, savedRef: claim.SavedRef}, hooks)
 }
 
 // record writes what the disk says by now; it is the last write of a removal.
 func (h *Host) record(ctx context.Context, in teardown.RemoveWorktreeInput, report worktree.Report) (teardown.RemoveWorktreeResult, error) {
 	result := teardown.WorktreeResult{
 		ID: in.WorktreeID, Path: report.Path, Disposition: report.Disposition, Code: report.Code,
-		Retryable: report.Retryable, Details: report.Details, Bytes: report.Bytes,
+		Retryable: report.Retryable, Details: report.Details, Bytes: report.Bytes, SavedRef: report.SavedRef,
 	}
 	switch report.Disposition {
 	case teardown.DispositionRemoved, teardown.DispositionAlreadyGone:
@@ -83,10 +87,21 @@ type journal struct {
 	store *store.Store
 	step  teardown.Step
 	row   store.Worktree
+	// savedRef is what an earlier attempt saved.
+	savedRef string
 }
 
 func (j *journal) Quarantine() (string, bool) {
 	return j.row.QuarantinePath, j.row.CondemnedAt != nil
+}
+
+func (j *journal) SavedRef() string { return j.savedRef }
+
+func (j *journal) Saved(ctx context.Context, ref string) error {
+	fault.Point("saved")
+	err := j.store.Saved(ctx, j.step, j.row.ID, ref)
+	fault.Point("save recorded")
+	return err
 }
 
 func (j *journal) MovingAside(ctx context.Context, quarantinePath string) error {

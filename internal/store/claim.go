@@ -15,6 +15,8 @@ type Claim struct {
 	Worktree Worktree
 	// SaveChanges: a person asked for the uncommitted work to be saved first.
 	SaveChanges bool
+	// SavedRef is where an earlier attempt saved it; "" if nowhere.
+	SavedRef string
 	// Result is what the rows say instead, if not Go: removed, already_gone,
 	// preserved, refused, retained or superseded.
 	Result teardown.WorktreeResult
@@ -35,6 +37,11 @@ func (s *Store) Claim(ctx context.Context, step teardown.Step, worktreeID string
 			return err
 		}
 		claim.Worktree, claim.SaveChanges = w, at.finalization.SaveRequested
+		lease, _, err := leaseOf(ctx, tx, w.ID, SessionHolder(step))
+		if err != nil {
+			return err
+		}
+		claim.SavedRef = lease.SavedRef
 		if !at.current {
 			claim.Result = superseded(w)
 			return nil
@@ -106,6 +113,19 @@ func lockWithChildren(ctx context.Context, tx queries, id string) (w Worktree, i
 	}
 	inside, err = descendants(ctx, tx, w)
 	return locked[id], inside, err
+}
+
+// Saved records where uncommitted work was saved, on the holder's lease, whatever
+// the round: it is there.
+func (s *Store) Saved(ctx context.Context, step teardown.Step, worktreeID, ref string) error {
+	return s.write(ctx, func(tx queries) error {
+		if _, err := lockWorktrees(ctx, tx, worktreeID); err != nil {
+			return err
+		}
+		_, err := tx.exec(ctx, "UPDATE leases SET saved_ref = ?"+ofHolder+" AND worktree_id = ?",
+			append(append([]any{readable(ref, maxText)}, SessionHolder(step).key()...), worktreeID)...)
+		return err
+	})
 }
 
 // MovingAside records where the worktree is about to be moved, before the

@@ -180,6 +180,23 @@ var claimPromises = []promise{
 		b.remove(next, "/wt/s1")
 		require.Equal(t, saved.SavedRef, b.result(next, "/wt/s1").SavedRef)
 	}},
+	{"where work was saved is known before it is moved aside, and to a late attempt", func(t *testing.T, b *bundle) {
+		step := b.released("s1", "/wt/s1")
+		require.Empty(t, b.claim(step, "/wt/s1").SavedRef)
+		require.NoError(t, b.Saved(ctx, step, idOf("/wt/s1"), "refs/unwind/saved/s1/1/w"))
+		require.Equal(t, "refs/unwind/saved/s1/1/w", b.claim(step, "/wt/s1").SavedRef)
+		b.remove(step, "/wt/s1")
+		require.Equal(t, "refs/unwind/saved/s1/1/w", b.result(step, "/wt/s1").SavedRef)
+	}},
+	{"the repositories of a host are known", func(t *testing.T, b *bundle) {
+		b.released("s1", "/wt/s1", "/wt/s2")
+		all, err := b.Repositories(ctx, host)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		all, err = b.Repositories(ctx, "none")
+		require.NoError(t, err)
+		require.Empty(t, all)
+	}},
 	{"a claim that finds a holder is retained, and says so in the lease", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1")
 		b.preserve(step, "/wt/s1")

@@ -31,6 +31,15 @@ func (s *Store) Worktree(ctx context.Context, id string) (w Worktree, err error)
 	return w, err
 }
 
+// Repositories lists the repositories of all worktrees that were ever registered
+// on a host.
+func (s *Store) Repositories(ctx context.Context, host string) (repositories []string, err error) {
+	err = s.read(ctx, func(q queries) error {
+		return q.all(ctx, &repositories, "SELECT DISTINCT repository FROM worktrees WHERE host = ? ORDER BY repository", host)
+	})
+	return repositories, err
+}
+
 // RetireWorktree records as removed a row whose directory is not ours any more,
 // so that its path can be used again. The caller has looked, and holds the path
 // lock. A row that somebody holds, or that has something in quarantine, is

@@ -23,6 +23,8 @@ type childJob struct {
 	KillAt string
 	// Journal is the file of a fileJournal; "" for RemoveAll with its own.
 	Journal string
+	// Save: uncommitted work is saved first.
+	Save bool
 	// Bind is mounted on itself first, in a mount namespace of the child's own.
 	Bind string
 }
@@ -52,9 +54,9 @@ func runChild(text string) int {
 	}
 	var reports []Report
 	if job.Journal == "" {
-		reports = job.engine().RemoveAll(context.Background(), job.Targets, AllHooks{})
+		reports = job.engine().RemoveAll(context.Background(), job.Targets, AllHooks{SaveChanges: job.Save})
 	} else {
-		report, err := job.engine().Remove(context.Background(), job.Targets[0], &fileJournal{path: job.Journal}, Hooks{Name: "row1"})
+		report, err := job.engine().Remove(context.Background(), job.Targets[0], &fileJournal{path: job.Journal}, rowHooks(job.Save))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 2
@@ -69,6 +71,15 @@ func runChild(text string) int {
 		return 2
 	}
 	return 0
+}
+
+// rowHooks are those of a finalization.
+func rowHooks(save bool) Hooks {
+	hooks := Hooks{Name: "row1"}
+	if save {
+		hooks.SaveRef = SavedRef("s1", 1, "row1")
+	}
+	return hooks
 }
 
 func (j childJob) command(t testing.TB) *exec.Cmd {
@@ -129,10 +140,18 @@ func (j *fileJournal) Quarantine() (string, bool) {
 	return string(r.Quarantine), r.Condemned
 }
 
+func (j *fileJournal) SavedRef() string { return j.read().Saved }
+
+func (j *fileJournal) Saved(_ context.Context, ref string) error {
+	r := j.read()
+	r.Saved = ref
+	return j.write("saved", r)
+}
+
 func (j *fileJournal) MovingAside(_ context.Context, path string) error {
-	return j.write("moving aside", record{Quarantine: []byte(path)})
+	return j.write("moving aside", record{Quarantine: []byte(path), Saved: j.read().Saved})
 }
 
 func (j *fileJournal) Condemned(context.Context) error {
-	return j.write("condemned", record{Quarantine: j.read().Quarantine, Condemned: true})
+	return j.write("condemned", record{Quarantine: j.read().Quarantine, Condemned: true, Saved: j.read().Saved})
 }

@@ -146,3 +146,47 @@ func FuzzFilterDrivers(f *testing.F) {
 		}
 	})
 }
+
+func FuzzTree(f *testing.F) {
+	oid := strings.Repeat("a1", 20)
+	for _, seed := range []string{"", "100644 blob " + oid + "\ta\x00120000 blob " + oid + "\tnew\nline\x00", "100644 blob " + oid + "\t\x00", "x\x00", "cut"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		entries, err := parseTree(out)
+		if err == nil && len(entries) > strings.Count(out, "\x00") {
+			t.Errorf("%q has %d entries", out, len(entries))
+		}
+	})
+}
+
+func FuzzAbout(f *testing.F) {
+	for _, seed := range []string{"", "version 1\x00", "version 1\x00path /a\x00branch b\x00intent 100644\ta\x00flags as\tb\x00perm 0600\tc\x00", "version 1\x00perm 1\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		about, err := parseAbout(text)
+		if err != nil {
+			return
+		}
+		again, err := parseAbout(string(about.format()))
+		if err != nil || string(again.format()) != string(about.format()) {
+			t.Errorf("%q was read as %+v, %v", text, about, err)
+		}
+	})
+}
+
+func FuzzKept(f *testing.F) {
+	oid := strings.Repeat("a1", 20)
+	for _, seed := range []string{"", oid + " refs/unwind/rescue/a/1 1700000000 a subject\n", oid + " refs/unwind/rescue/a/1  \n", oid + "\n", "x refs/y 1 z\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, out string) {
+		kept, err := parseKept(out)
+		for _, ref := range kept {
+			if err == nil && (!isOID(ref.Commit) || ref.Ref == "" || strings.ContainsAny(ref.Ref, " \n")) {
+				t.Errorf("%q was read as %+v", out, ref)
+			}
+		}
+	})
+}

@@ -88,8 +88,10 @@ type repositoryGit struct {
 	program  string
 	limit    time.Duration
 	gitDir   string
-	workTree string // "" for commands that need none
-	index    string // "" for the repository's own
+	workTree string   // "" for commands that need none
+	index    string   // "" for the repository's own
+	settings []string // beside the hardening, as "key=value"
+	env      []string
 	filters  []string
 	inherit  []*os.File
 	alive    func() // called about every second while git runs
@@ -122,14 +124,22 @@ func (g *repositoryGit) neutralizeFilters(ctx context.Context) error {
 // run answers git's standard output. Every other outcome than success without a
 // warning is a *GitError.
 func (g *repositoryGit) run(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	var stdout bytes.Buffer
+	if err := g.stream(ctx, stdin, &stdout, args...); err != nil {
+		return "", err
+	}
+	return stdout.String(), nil
+}
+
+// stream is run for output that may be larger than memory.
+func (g *repositoryGit) stream(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...string) error {
 	limited, cancel := context.WithTimeout(ctx, g.limit)
 	defer cancel()
-	var stdout bytes.Buffer
 	stderr := &cappedBuffer{limit: stderrLimit}
 	cmd := exec.CommandContext(limited, g.program, g.arguments(args)...)
 	cmd.Dir = "/"
 	cmd.Env = g.environ(os.Environ())
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.ExtraFiles = g.inherit
 	// Git starts children of its own; on a time-out all of them have to go.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -144,14 +154,14 @@ func (g *repositoryGit) run(ctx context.Context, stdin io.Reader, args ...string
 	switch {
 	case limited.Err() != nil:
 		failed.Cause = limited.Err()
-		return "", failed
+		return failed
 	case err != nil:
-		return "", failed
+		return failed
 	case warnsOfUnread(failed.Stderr):
 		failed.Cause = errors.New("git could not read everything")
-		return "", failed
+		return failed
 	}
-	return stdout.String(), nil
+	return nil
 }
 
 func (g *repositoryGit) wait(cmd *exec.Cmd) error {
@@ -173,8 +183,11 @@ func (g *repositoryGit) wait(cmd *exec.Cmd) error {
 }
 
 func (g *repositoryGit) arguments(args []string) []string {
-	all := make([]string, 0, 2*len(hardening)+2+len(args))
+	all := make([]string, 0, 2*len(hardening)+2*len(g.settings)+2+len(args))
 	for _, setting := range hardening {
+		all = append(all, "-c", setting)
+	}
+	for _, setting := range g.settings {
 		all = append(all, "-c", setting)
 	}
 	all = append(all, "--git-dir="+g.gitDir)
@@ -191,7 +204,7 @@ func (g *repositoryGit) environ(base []string) []string {
 			env = append(env, variable)
 		}
 	}
-	env = append(env, environment...)
+	env = append(append(env, environment...), g.env...)
 	if g.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+g.index)
 	}

@@ -39,6 +39,9 @@ func (e *Engine) inspect(ctx context.Context, target Target, family family, hook
 		return report, err
 	}
 	report.record(seen)
+	if hooks.SaveRef != "" {
+		report.foreseeSaving(seen)
+	}
 	report.conclude(teardown.DispositionRemoved)
 	return report, nil
 }

@@ -20,6 +20,7 @@ const journalFile = "unwind-removal"
 type record struct {
 	Quarantine []byte `json:"quarantine"`
 	Condemned  bool   `json:"condemned"`
+	Saved      string `json:"saved,omitempty"`
 }
 
 // AdminJournal is the Journal of a removal by hand, without a database: a file
@@ -49,14 +50,22 @@ func (j *AdminJournal) Quarantine() (path string, condemned bool) {
 	return string(j.record.Quarantine), j.record.Condemned
 }
 
+// SavedRef is the Journal's.
+func (j *AdminJournal) SavedRef() string { return j.record.Saved }
+
+// Saved is the Journal's.
+func (j *AdminJournal) Saved(_ context.Context, ref string) error {
+	return j.write(record{Quarantine: j.record.Quarantine, Condemned: j.record.Condemned, Saved: ref})
+}
+
 // MovingAside is the Journal's.
 func (j *AdminJournal) MovingAside(_ context.Context, quarantinePath string) error {
-	return j.write(record{Quarantine: []byte(quarantinePath)})
+	return j.write(record{Quarantine: []byte(quarantinePath), Saved: j.record.Saved})
 }
 
 // Condemned is the Journal's.
 func (j *AdminJournal) Condemned(context.Context) error {
-	return j.write(record{Quarantine: j.record.Quarantine, Condemned: true})
+	return j.write(record{Quarantine: j.record.Quarantine, Condemned: true, Saved: j.record.Saved})
 }
 
 // Clear is called when the directory is back at its path.

@@ -40,6 +40,8 @@ type seen struct {
 	head, branch string
 	files, bytes int64
 	lost         unanchored
+	// contents is nil if they are not known.
+	contents *contents
 }
 
 func (s *seen) add(findings ...Finding) { s.findings = append(s.findings, findings...) }
@@ -102,6 +104,9 @@ func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	}
 	s.add(l.structure(found, c.index.gitlinks)...)
 	s.add(content...)
+	if contentErr == nil {
+		s.contents = c
+	}
 	if err := s.addError(ctx, contentErr, "the content"); err != nil {
 		return err
 	}

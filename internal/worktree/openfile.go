@@ -17,26 +17,37 @@ var errNotRegular = errors.New("not a regular file")
 // no link on the way and opening nothing that could block. check, if set, is
 // asked for each directory on the way.
 func openRegular(root int, path string, check func(dir int) error) (*os.File, stat, error) {
-	dir, err := unix.Dup(root)
+	dir, name, err := openParent(root, path, check)
 	if err != nil {
 		return nil, stat{}, err
 	}
 	defer func() { _ = unix.Close(dir) }()
+	return openRegularIn(dir, name)
+}
+
+// openParent opens the directory that holds a relative path, in the same way.
+func openParent(root int, path string, check func(dir int) error) (dir int, name string, err error) {
+	dir, err = unix.Dup(root)
+	if err != nil {
+		return -1, "", err
+	}
 	for {
 		name, rest, more := strings.Cut(path, "/")
 		if !more {
-			return openRegularIn(dir, name)
+			return dir, name, nil
 		}
 		next, err := openRetry(dir, name)
-		if err != nil {
-			return nil, stat{}, err
-		}
 		_ = unix.Close(dir)
+		if err != nil {
+			return -1, "", err
+		}
 		dir, path = next, rest
-		if check != nil {
-			if err := check(dir); err != nil {
-				return nil, stat{}, err
-			}
+		if check == nil {
+			continue
+		}
+		if err := check(dir); err != nil {
+			_ = unix.Close(dir)
+			return -1, "", err
 		}
 	}
 }
@@ -56,4 +67,23 @@ func openRegularIn(dir int, name string) (*os.File, stat, error) {
 		return nil, stat{}, err
 	}
 	return file, s, nil
+}
+
+// readLink answers what the link at a relative path below root points to.
+func readLink(root int, path string) (string, error) {
+	dir, name, err := openParent(root, path, nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = unix.Close(dir) }()
+	for size := 256; ; size *= 2 {
+		target := make([]byte, size)
+		n, err := unix.Readlinkat(dir, name, target)
+		if err != nil {
+			return "", err
+		}
+		if n < size {
+			return string(target[:n]), nil
+		}
+	}
 }

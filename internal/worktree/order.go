@@ -17,13 +17,20 @@ import (
 type AllHooks struct {
 	// Progress is called often with the target's path as it was given.
 	Progress func(path string, progress teardown.Progress)
+	// SaveChanges saves uncommitted work below refs/unwind/saved/by-hand/, and
+	// then removes.
+	SaveChanges bool
 }
 
 func (h AllHooks) of(target Target) Hooks {
-	if h.Progress == nil {
-		return Hooks{}
+	var hooks Hooks
+	if h.Progress != nil {
+		hooks.Progress = func(p teardown.Progress) { h.Progress(target.Path, p) }
 	}
-	return Hooks{Progress: func(p teardown.Progress) { h.Progress(target.Path, p) }}
+	if h.SaveChanges {
+		hooks.SaveRef = savedByHand(target.Path)
+	}
+	return hooks
 }
 
 // InspectAll answers, for each target in the given order, what RemoveAll would

@@ -50,6 +50,19 @@ func (e indexEntry) skipWorktree() bool { return e.tag == 'S' || e.tag == 's' }
 // hidden: a flag tells git not to look at the file.
 func (e indexEntry) hidden() bool { return e.skipWorktree() || e.tag >= 'a' && e.tag <= 'z' }
 
+// flags are the letters of the flags that the entry has: "a" assume-unchanged,
+// "s" skip-worktree.
+func (e indexEntry) flags() string {
+	flags := ""
+	if e.tag >= 'a' && e.tag <= 'z' {
+		flags = "a"
+	}
+	if e.skipWorktree() {
+		flags += "s"
+	}
+	return flags
+}
+
 // info is the entry as `git update-index -z --index-info` reads it.
 func (e indexEntry) info() string {
 	return e.mode + " " + e.oid + " " + string(e.stage) + "\t" + e.path + "\x00"
@@ -221,4 +234,22 @@ func isOID(text string) bool {
 		}
 	}
 	return true
+}
+
+// parseTree reads `git ls-tree -r -z`.
+func parseTree(out string) (map[string]treeEntry, error) {
+	all, err := records(out)
+	if err != nil {
+		return nil, err
+	}
+	entries := make(map[string]treeEntry, len(all))
+	for _, record := range all {
+		head, path, found := strings.Cut(record, "\t")
+		fields := strings.Split(head, " ")
+		if !found || path == "" || len(fields) != 3 || len(fields[0]) != 6 || !isOID(fields[2]) {
+			return nil, fmt.Errorf("git ls-tree answered %q", record)
+		}
+		entries[path] = treeEntry{mode: fields[0], oid: fields[2]}
+	}
+	return entries, nil
 }

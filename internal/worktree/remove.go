@@ -35,6 +35,9 @@ func (e *Engine) remove(ctx context.Context, target Target, journal Journal, hoo
 	}
 	if r.report.Disposition == teardown.DispositionRemoved {
 		r.report.Message = printable(target.Path) + " was removed"
+		if r.report.SavedRef != "" {
+			r.report.Message += "; its uncommitted work is saved in " + r.report.SavedRef
+		}
 	}
 	return r.report, err
 }
@@ -62,6 +65,7 @@ func (r *removal) run(ctx context.Context) error {
 		return r.begin(ctx)
 	}
 	r.path = path
+	r.report.SavedRef = r.journal.SavedRef()
 	quarantine, condemned := r.journal.Quarantine()
 	if quarantine == "" {
 		if quarantine, condemned, err = recorded(r.target, path); err != nil {
@@ -111,13 +115,75 @@ func (r *removal) begin(ctx context.Context) error {
 	}
 	r.report.record(seen)
 	if len(seen.findings) > 0 {
-		r.report.conclude(teardown.DispositionPreserved)
-		return nil
+		if saved, err := r.save(ctx, seen); !saved || err != nil {
+			return err
+		}
 	}
 	if moved, err := r.moveAside(ctx); !moved || err != nil {
 		return err
 	}
 	return r.decide(ctx, &r.place)
+}
+
+// save saves what was found, if that was asked for and is all that keeps the
+// worktree. If not, it concludes.
+func (r *removal) save(ctx context.Context, seen seen) (saved bool, err error) {
+	if r.hooks.SaveRef == "" {
+		r.report.conclude(teardown.DispositionPreserved)
+		return false, nil
+	}
+	r.report.Findings = unsavableFirst(seen.findings)
+	if !seen.wouldSave() {
+		r.report.noteUnsavable(seen)
+		r.report.conclude(teardown.DispositionPreserved)
+		return false, nil
+	}
+	r.engine.reach("saving")
+	at, err := r.engine.save(ctx, r.place, seen.contents, r.hooks)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return false, stopped(ctx.Err())
+	case errors.Is(err, errChanged):
+		r.report.Notes = append(r.report.Notes, "files changed while they were saved")
+		r.report.conclude(teardown.DispositionPreserved)
+		return false, nil
+	case err != nil:
+		r.report.Findings = nil
+		r.addError(saveError(ctx, err))
+		r.report.conclude(teardown.DispositionFailed)
+		return false, nil
+	}
+	r.report.SavedRef, r.report.Findings = at.Ref, nil
+	if err := r.journal.Saved(ctx, at.Ref); err != nil {
+		return false, err
+	}
+	r.engine.reach("saved")
+	return true, nil
+}
+
+// isSaved reports whether what the second look found is exactly what was saved.
+func (r *removal) isSaved(ctx context.Context, seen seen) (bool, error) {
+	if r.hooks.SaveRef == "" {
+		return false, nil
+	}
+	r.report.Findings = unsavableFirst(seen.findings)
+	if !seen.wouldSave() {
+		r.report.noteUnsavable(seen)
+		return false, nil
+	}
+	taken, err := r.engine.capture(ctx, r.place, seen.contents, r.hooks)
+	if errors.Is(err, errChanged) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	found, err := findSaved(ctx, r.engine.saver(r.place.admin, r.hooks), r.hooks.SaveRef, taken)
+	if err != nil || found.Ref == "" {
+		return false, err
+	}
+	r.report.SavedRef, r.report.Findings = found.Ref, nil
+	return true, nil
 }
 
 func (r *removal) look(dir string) *look {
@@ -164,7 +230,17 @@ func (r *removal) decide(ctx context.Context, before *place) error {
 	}
 	r.report.record(seen)
 	if len(seen.findings) > 0 {
-		return r.abandon("")
+		saved, err := r.isSaved(ctx, seen)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return r.abandonFor(stopped(ctx.Err()))
+		case err != nil:
+			r.report.Findings = nil
+			r.addError(saveError(ctx, err))
+			return r.abandon("")
+		case !saved:
+			return r.abandon("")
+		}
 	}
 	r.engine.reach("looked again")
 	if len(seen.lost.all()) > 0 {

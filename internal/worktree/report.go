@@ -37,6 +37,33 @@ func (r *Report) conclude(otherwise teardown.Disposition) {
 	r.describe()
 }
 
+// foreseeSaving makes the report of an inspection that of a removal which saves
+// what was found first.
+func (r *Report) foreseeSaving(s seen) {
+	r.Findings = unsavableFirst(r.Findings)
+	if len(r.Findings) == 0 {
+		return
+	}
+	if !s.wouldSave() {
+		r.noteUnsavable(s)
+		return
+	}
+	for _, line := range details(r.Findings, "") {
+		r.Notes = append(r.Notes, "it would be saved first: "+line)
+	}
+	r.Findings = nil
+}
+
+// noteUnsavable says why changes that a commit could hold cannot be saved.
+func (r *Report) noteUnsavable(s seen) {
+	if s.contents == nil {
+		return
+	}
+	if err := s.contents.unsavable(); err != nil {
+		r.Notes = append(r.Notes, "the changes cannot be saved: "+err.Error())
+	}
+}
+
 // halted takes over a verdict.
 func (r *Report) halted(stop *halt) {
 	r.Findings = append(r.Findings, stop.finding)

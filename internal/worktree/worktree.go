@@ -127,6 +127,9 @@ type Report struct {
 	Unanchored []string
 	// Rescued lists the refs that were made for them.
 	Rescued []string
+	// SavedRef is where uncommitted work was saved, by this attempt or an earlier
+	// one. "" if none was.
+	SavedRef string
 	// Quarantine is where the directory stays, if it was moved aside and not put
 	// back.
 	Quarantine string
@@ -142,6 +145,12 @@ type Report struct {
 type Journal interface {
 	// Quarantine answers what an earlier attempt wrote; "" if nothing.
 	Quarantine() (path string, condemned bool)
+	// SavedRef answers where an earlier attempt saved uncommitted work; "" if
+	// nowhere.
+	SavedRef() string
+	// Saved is called when uncommitted work is in a ref, before MovingAside. On
+	// an error nothing is renamed.
+	Saved(ctx context.Context, ref string) error
 	// MovingAside is called before the rename. In the same write it takes back
 	// an earlier Condemned. On an error nothing is renamed.
 	MovingAside(ctx context.Context, quarantinePath string) error
@@ -155,6 +164,9 @@ type Hooks struct {
 	// Name names the quarantine and the rescue refs and follows the rules of an
 	// id: the row's id, or random if empty.
 	Name string
+	// SaveRef asks to save uncommitted work before the worktree is removed, and
+	// says where; see SaveOptions.Ref. Empty: uncommitted work keeps the worktree.
+	SaveRef string
 	// Progress is called often during walks, deletion and waiting.
 	Progress func(teardown.Progress)
 	// Inherit are open lock files that the git children get, so that they hold

@@ -88,7 +88,7 @@ type Kind interface {
 	// A given value that contradicts what is there is an error with
 	// CodeRuntimeIdentity. A runtime that is not there is an error with
 	// CodeRuntimeUnroutable, unless it is marked gone: then it is returned as it
-	// is, and nothing is looked up.
+	// is. One that is marked gone and lives is an error with CodeRuntimeIdentity.
 	Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, error)
 }
 

@@ -56,6 +56,26 @@ var beginPromises = []promise{
 		require.NotNil(t, begun.Result.StartedAt)
 		require.Equal(t, "finalize-session-s1", b.finalization(begun.Step).WorkflowID)
 	}},
+	{"a hold lets no further step begin, and what one has done is written", func(t *testing.T, b *bundle) {
+		step := b.released("s1", "/wt/a", "/wt/b")
+		b.mustClaim(step, "/wt/a")
+		_, err := b.Hold(ctx, "s1", nil, "orchestrator")
+		require.NoError(t, err)
+		current, err := b.Current(ctx, step)
+		require.NoError(t, err)
+		require.False(t, current)
+		require.Equal(t, teardown.DispositionSuperseded, b.claim(step, "/wt/b").Result.Disposition)
+		plan, err := b.ReleaseLeases(ctx, step)
+		require.NoError(t, err)
+		require.True(t, plan.Superseded)
+		written, err := b.Preserved(ctx, step, idOf("/wt/a"), teardown.WorktreeResult{
+			Disposition: teardown.DispositionPreserved, Code: teardown.CodeModified}, false)
+		require.NoError(t, err)
+		require.True(t, written)
+		_, err = b.Hold(ctx, "s1", nil, "")
+		require.NoError(t, err)
+		b.mustClaim(step, "/wt/b")
+	}},
 	{"a run that lost its history is told what its round has decided", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/a", "/wt/b", "/wt/c")
 		b.preserve(step, "/wt/a")

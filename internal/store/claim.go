@@ -42,7 +42,7 @@ func (s *Store) Claim(ctx context.Context, step teardown.Step, worktreeID string
 			return err
 		}
 		claim.SavedRef = lease.SavedRef
-		if !at.current {
+		if !at.mayGoOn {
 			claim.Result = superseded(w)
 			return nil
 		}

@@ -25,7 +25,7 @@ func (s *Store) ReleaseLeases(ctx context.Context, step teardown.Step) (plan tea
 		if err != nil {
 			return err
 		}
-		plan.Superseded = !at.current
+		plan.Superseded = !at.mayGoOn
 		plan.Parked = at.current && at.finalization.ParkedAt != nil
 		if plan.Superseded || plan.Parked {
 			return nil

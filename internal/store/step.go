@@ -16,11 +16,15 @@ type standing struct {
 	// current: open, and the step's round is the newest. Otherwise the step is
 	// superseded and touches nothing.
 	current bool
+	// mayGoOn: current, and nobody keeps the finalizer away. What a step has done
+	// by then is still written down.
+	mayGoOn bool
 }
 
 func standingOf(session Session, f Finalization, begun bool, step teardown.Step) standing {
 	open := begun && session.TerminatedAtGeneration(step.Generation) && f.FinishedAt == nil
-	return standing{session: session, finalization: f, open: open, current: open && f.Round == step.Round}
+	current := open && f.Round == step.Round
+	return standing{session: session, finalization: f, open: open, current: current, mayGoOn: current && !session.Held(now())}
 }
 
 func stand(ctx context.Context, tx queries, step teardown.Step) (standing, error) {
@@ -33,8 +37,9 @@ func stand(ctx context.Context, tx queries, step teardown.Step) (standing, error
 }
 
 // Current reports whether the session is still terminated at the step's
-// generation, the round its newest, and the finalization not finished: what a
-// step reads again under the session's file lock before it touches anything.
+// generation and not held, the round its newest, and the finalization not
+// finished: what a step reads again under the session's file lock before it
+// touches anything.
 func (s *Store) Current(ctx context.Context, step teardown.Step) (bool, error) {
 	var current bool
 	err := s.read(ctx, func(q queries) error {
@@ -43,7 +48,7 @@ func (s *Store) Current(ctx context.Context, step teardown.Step) (bool, error) {
 			return err
 		}
 		finalization, begun, err := finalizationOf(ctx, q, SessionHolder(step))
-		current = standingOf(session, finalization, begun, step).current
+		current = standingOf(session, finalization, begun, step).mayGoOn
 		return err
 	})
 	return current, err

@@ -12,6 +12,9 @@ import (
 // Pin implements runtime.Kind.
 func (Kind) Pin(_ context.Context, rt teardown.Runtime) (teardown.Runtime, error) {
 	if rt.Gone {
+		if _, err := there(rt); err == nil && rt.PID > 1 {
+			return rt, runtime.Contradiction("Process %d is marked gone but lives; register it without gone, or give the start_time of the one that is gone.", rt.PID)
+		}
 		return rt, nil
 	}
 	if rt.PID <= 1 {

@@ -450,6 +450,22 @@ var pinSentences = map[string]func(*testing.T, Harness){
 		_, err := h.Kind.Pin(t.Context(), r.rt)
 		wantCode(t, err, teardown.CodeRuntimeUnroutable)
 	},
+	"one marked gone that lives is a contradiction": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.rt.Gone = true
+		_, err := h.Kind.Pin(t.Context(), r.rt)
+		wantCode(t, err, teardown.CodeRuntimeIdentity)
+		bare := r.rt
+		bare.Identity, bare.StartTime = nil, 0
+		_, err = h.Kind.Pin(t.Context(), bare)
+		wantCode(t, err, teardown.CodeRuntimeIdentity)
+		r.rt.Gone = false
+		r.destroy(t, runtime.Options{})
+		r.rt.Gone = true
+		if _, err := h.Kind.Pin(t.Context(), r.rt); err != nil {
+			t.Errorf("it is gone by now: %v", err)
+		}
+	},
 	"one marked gone is returned as it is": func(t *testing.T, h Harness) {
 		bare := teardown.Runtime{Kind: "any", Gone: true, Session: "was"}
 		rt, err := h.Kind.Pin(t.Context(), bare)

@@ -19,7 +19,7 @@ import (
 // match a prefix, a pattern or an id.
 func (k Kind) Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, error) {
 	if rt.Gone {
-		return rt, nil
+		return rt, k.refuseIfAlive(ctx, rt)
 	}
 	if err := checkSocket(rt.Socket); err != nil {
 		return rt, err
@@ -44,6 +44,28 @@ func (k Kind) Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, e
 	}
 	identity.Worktree = runtime.Canonical(identity.Worktree)
 	return rt, check(rt)
+}
+
+// refuseIfAlive looks for a session that answers to a record which says that it
+// is gone. What cannot be told is the caller's word.
+func (k Kind) refuseIfAlive(ctx context.Context, rt teardown.Runtime) error {
+	if checkSocket(rt.Socket) != nil {
+		return nil
+	}
+	identity := teardown.RuntimeIdentity{}
+	if rt.Identity != nil {
+		identity = *rt.Identity
+	}
+	if identity.TagOption = optionOf(&identity); !optionPattern.MatchString(identity.TagOption) {
+		return nil
+	}
+	p := &pinning{server: server{k.Binary, rt.Socket}, name: rt.Session, identity: &identity}
+	for _, step := range []func(context.Context) error{p.boot, p.session, p.process} {
+		if step(ctx) != nil {
+			return nil
+		}
+	}
+	return runtime.Contradiction("tmux session %q is marked gone but lives; register it without gone, or give the identity of the one that is gone.", p.found.name)
 }
 
 // pinning fills an identity step by step.

@@ -210,6 +210,9 @@ func (p *program) printResult(r teardown.Result) {
 	for _, wt := range r.Worktrees {
 		p.say("  worktree %s: %s%s", shown(wt.Path), p.styled(string(wt.Disposition), dispositionStyle(wt.Disposition)), because(wt.Code))
 		p.sayDetails(wt.Details)
+		if wt.SavedRef != "" {
+			p.say("    uncommitted work saved in %s; `%s recover %s` brings it back", shown(wt.SavedRef), name, r.SessionID)
+		}
 	}
 	if more := r.WorktreesTotal - len(r.Worktrees); more > 0 {
 		p.say("  and %s; see `%s status %s`", counted(more, "more worktree", "more worktrees"), name, r.SessionID)

@@ -60,7 +60,7 @@ func TestUsageErrors(t *testing.T) {
 		"retry s1 --all":             `not both`,
 		"retry s1 --reason x":        `--reason and --host go with --all`,
 		"retry --all --reason x":     `--reason "x" is not known; use preserved`,
-		"retry s1 --save-changes":    `unknown flag: --save-changes`,
+		"retry s1 --save":            `unknown flag: --save`,
 		"plan":                       `name the session to plan for`,
 		"list --parallel many":       `UNWIND_PARALLEL (--parallel) is "many": use a whole number`,
 		"list --host-id a/b":         `UNWIND_HOST (--host-id)`,

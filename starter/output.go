@@ -25,3 +25,6 @@ func (p *program) say(format string, args ...any) {
 func (p *program) note(format string, args ...any) {
 	fmt.Fprintf(p.err, format+"\n", args...)
 }
+
+// ask prints a question to standard error, with the cursor behind it.
+func (p *program) ask(question string) { fmt.Fprint(p.err, question) }

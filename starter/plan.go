@@ -234,7 +234,8 @@ func (o *planOptions) planWorktrees(ctx context.Context, f *facts, seen sight, a
 		targets = append(targets, worktree.Target{Repository: row.Repository, Path: row.Path, Nonce: row.Nonce, Parent: paths[row.ParentID]})
 		of = append(of, i)
 	}
-	for n, report := range engine(f.config).InspectAll(ctx, targets, worktree.AllHooks{}) {
+	hooks := worktree.AllHooks{SaveChanges: seen.finalization != nil && seen.finalization.SaveRequested}
+	for n, report := range engine(f.config).InspectAll(ctx, targets, hooks) {
 		if alive {
 			report = afterRuntime(report)
 		}

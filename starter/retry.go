@@ -25,6 +25,7 @@ type retryOptions struct {
 	Host                 string
 	Wait                 bool
 	RuntimeConfirmedGone bool
+	SaveChanges          bool
 }
 
 func newRetryCommand(p *program) *cobra.Command {
@@ -38,10 +39,17 @@ released is looked at again, at once, with all attempts anew.
 The retry is recorded first. If Temporal does not answer, the round begins when it
 is back. --all takes all sessions that are parked.
 
+--save-changes commits what is uncommitted (untracked files and the index included)
+to a ref below refs/unwind/saved/, compares it, and then removes the worktree; it
+holds for all later rounds, too. What a commit cannot hold, such as ignored files
+that are not regenerable and nested repositories, still keeps the worktree.
+"unwind recover" brings the work back.
+
 --runtime-confirmed-gone says that you looked yourself and the runtime is gone. It
 replaces the look only, is recorded with your name, and processes that outlived
 the runtime are searched for all the same.`,
 		Example: `  unwind retry s1 --wait
+  unwind retry s1 --save-changes --wait
   unwind retry --all --reason preserved
   unwind retry s1 --runtime-confirmed-gone`,
 		Args:              o.args,
@@ -53,6 +61,7 @@ the runtime are searched for all the same.`,
 	flags.StringVar(&o.Reason, "reason", "", "with --all: only those parked for this reason: "+strings.Join(parkedReasons, ", "))
 	flags.StringVar(&o.Host, "host", "", "with --all: only those of this host")
 	flags.BoolVar(&o.Wait, "wait", false, "wait until all is released or a person has to decide")
+	flags.BoolVar(&o.SaveChanges, "save-changes", false, "save uncommitted work to a ref, then remove")
 	flags.BoolVar(&o.RuntimeConfirmedGone, "runtime-confirmed-gone", false, "you have seen that the runtime is gone")
 	completeWords(command, "reason", parkedReasons)
 	return command
@@ -171,7 +180,7 @@ func (r *retrying) retry(ctx context.Context, id string) (retried, error) {
 	}
 	by := r.whoAmI()
 	done.Round, done.Recorded, err = r.facts.Retry(ctx, id, store.RetryOptions{
-		IfParked: r.All, Reason: r.Reason, By: by, RuntimeConfirmedGone: r.RuntimeConfirmedGone})
+		SaveChanges: r.SaveChanges, IfParked: r.All, Reason: r.Reason, By: by, RuntimeConfirmedGone: r.RuntimeConfirmedGone})
 	if err != nil {
 		return retried{}, err
 	}
@@ -196,7 +205,7 @@ func (r *retrying) signal(ctx context.Context, done retried, by string) error {
 		return server.away
 	}
 	_, err := teardown.SignalRetry(ctx, server.Client, r.facts.config.TaskQueue, done.SessionID, teardown.RetryRequest{
-		RequestID: done.RequestID, RequestedBy: by, Round: done.Round, RuntimeConfirmedGone: r.RuntimeConfirmedGone})
+		RequestID: done.RequestID, RequestedBy: by, Round: done.Round, SaveChanges: r.SaveChanges, RuntimeConfirmedGone: r.RuntimeConfirmedGone})
 	if err != nil {
 		return server.Explain(err)
 	}

@@ -263,7 +263,7 @@ func (p *program) sightWorktrees(b *bytes.Buffer, s sight) {
 			fmt.Fprintf(b, "    moved aside to %s\n", shown(wt.Worktree.QuarantinePath))
 		}
 		if wt.Lease.SavedRef != "" {
-			fmt.Fprintf(b, "    saved in %s\n", shown(wt.Lease.SavedRef))
+			fmt.Fprintf(b, "    uncommitted work saved in %s; `%s recover %s` brings it back\n", shown(wt.Lease.SavedRef), name, s.Session.ID)
 		}
 	}
 }

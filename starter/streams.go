@@ -13,6 +13,7 @@ type streams struct {
 	out io.Writer // what was asked for
 	err io.Writer // errors, progress and hints
 
+	inTerminal  bool
 	outTerminal bool
 	errTerminal bool
 	width       int // columns of the terminal at out, 0 if it is none
@@ -24,6 +25,7 @@ func systemStreams(getenv func(string) string) streams {
 	s := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	s.width, s.height, s.outTerminal = terminal(os.Stdout)
 	_, _, s.errTerminal = terminal(os.Stderr)
+	_, _, s.inTerminal = terminal(os.Stdin)
 	s.colour = s.outTerminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	return s
 }

@@ -55,7 +55,7 @@ func whatNext(id, reason string) string {
 	retry := "`" + name + " retry " + id + "`"
 	switch reason {
 	case teardown.ReasonPreserved:
-		return "Commit, move or delete what is listed, then run " + retry + "."
+		return "Commit, move or delete what is listed, then run " + retry + ". With --save-changes it saves uncommitted work to a ref itself."
 	case teardown.ReasonRefused:
 		return "What is listed is never removed by " + name + "; settle it by hand, then run " + retry + "."
 	case teardown.ReasonRuntimeRefused:

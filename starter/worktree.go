@@ -21,6 +21,7 @@ type worktreeOptions struct {
 	File       string
 	Ignored    string
 	Paths      []string
+	Save       bool
 	remove     bool
 }
 
@@ -69,8 +70,13 @@ func newWorktreeRemoveCommand(p *program) *cobra.Command {
 anything a person could miss is kept as it is, with the list of what was found.
 Branches are never deleted; commits that only the worktree reaches are kept by a
 ref under refs/unwind/rescue/.
+
+With --save-changes, uncommitted work keeps no worktree: it is committed to a ref
+under refs/unwind/saved/by-hand/ first, and "unwind recover" brings it back. What
+a commit cannot hold still keeps it.
 ` + worktreeInput,
 		Example: `  unwind worktree remove /wt/s1 /wt/s1/lib
+  unwind worktree remove --save-changes /wt/s1
   unwind worktree remove --ignored discard --json -f worktrees.json`,
 	}
 	return o.command(command)
@@ -86,6 +92,10 @@ func (o *worktreeOptions) command(command *cobra.Command) *cobra.Command {
 	flags.StringVar(&o.Repository, "repository", "", "repository of the worktrees, if their own word is not to be taken")
 	flags.StringVarP(&o.File, "file", "f", "", "JSON list of worktrees to read, - for standard input")
 	flags.StringVar(&o.Ignored, "ignored", "", "what git-ignored files are worth: "+strings.Join(ignoredPolicies, ", ")+" (default: the setting, keep_precious)")
+	flags.BoolVar(&o.Save, "save-changes", false, "save uncommitted work to a ref, then remove")
+	if !o.remove {
+		flags.Lookup("save-changes").Usage = "as if uncommitted work were saved to a ref first"
+	}
 	completeWords(command, "ignored", ignoredPolicies)
 	return command
 }
@@ -106,7 +116,7 @@ func (o *worktreeOptions) run(ctx context.Context) error {
 		c.IgnoredFiles = o.Ignored
 	}
 	line := &progressLine{streams: o.streams}
-	hooks := worktree.AllHooks{}
+	hooks := worktree.AllHooks{SaveChanges: o.Save}
 	if o.errTerminal && !o.json {
 		hooks.Progress = func(path string, progress teardown.Progress) { line.print(shown(path) + ": " + progressText(progress)) }
 	}
@@ -202,11 +212,12 @@ type worktreeLine struct {
 	Retryable   bool                 `json:"retryable"`
 	Details     []string             `json:"details"`
 	Bytes       int64                `json:"bytes"`
+	SavedRef    string               `json:"saved_ref,omitempty"`
 }
 
 func worktreeLineOf(report worktree.Report) worktreeLine {
 	line := worktreeLine{Path: report.Path, Disposition: report.Disposition, Code: report.Code, Retryable: report.Retryable,
-		Details: listed(report.Details), Bytes: report.Bytes}
+		Details: listed(report.Details), Bytes: report.Bytes, SavedRef: report.SavedRef}
 	if !utf8.ValidString(report.Path) {
 		line.Path = strings.ToValidUTF8(report.Path, "\ufffd")
 		line.PathB64 = base64.StdEncoding.EncodeToString([]byte(report.Path))
@@ -239,6 +250,10 @@ func (p *program) printWorktree(report worktree.Report, ahead bool) {
 	}
 	for _, ref := range report.Rescued {
 		p.say("  commits kept by %s", shown(ref))
+	}
+	if report.SavedRef != "" {
+		p.say("  uncommitted work saved in %s", shown(report.SavedRef))
+		p.say("  `%s recover %s --repository %s` brings it back", name, shown(report.SavedRef), shown(report.Repository))
 	}
 	if report.Quarantine != "" {
 		p.say("  it is at %s now", shown(report.Quarantine))

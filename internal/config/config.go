@@ -89,6 +89,18 @@ func Load(getenv func(string) string) (Config, error) {
 	return l.Config, nil
 }
 
+// Check reads settings that are meant for another machine: nothing is made, and
+// what depends on a machine is left empty. The problems are the clauses of Load's
+// error.
+func Check(getenv func(string) string) (c Config, problems []string) {
+	l := loading{getenv: getenv, given: map[string]bool{}}
+	l.parse()
+	if len(l.problems) == 0 {
+		l.deriveTimes()
+	}
+	return l.Config, l.problems
+}
+
 // loading is one call of Load.
 type loading struct {
 	Config

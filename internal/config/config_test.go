@@ -190,6 +190,24 @@ func TestAllBadValuesAreNamedAtOnce(t *testing.T) {
 	require.Contains(t, e.Message, "--log-level")
 }
 
+// What another machine is to be told is checked without a trace on this one.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "state")
+	values := map[string]string{"UNWIND_STATE_DIR": state, "UNWIND_ROOTS": "/no/such/root", "UNWIND_STOP_TIMEOUT": "5s"}
+	c, problems := config.Check(func(name string) string { return values[name] })
+	require.Empty(t, problems)
+	require.Equal(t, 5*time.Second, c.StopTimeout)
+	require.Equal(t, []string{"/no/such/root"}, c.Roots)
+	require.Empty(t, c.Host)
+	require.NoDirExists(t, state)
+
+	values["UNWIND_PARALLEL"] = "many"
+	values["UNWIND_LOG_FORMAT"] = "xml"
+	_, problems = config.Check(func(name string) string { return values[name] })
+	require.Len(t, problems, 2)
+}
+
 func TestPasswordsAreNotShown(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"mysql://u:geheim@db/x", "mysql://db/x?password=geheim", "postgres://u:geheim@db:port:x/%zz", "u:geheim"} {

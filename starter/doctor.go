@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -24,24 +25,34 @@ import (
 	"unwind/teardown"
 )
 
-type doctorOptions struct{ *program }
+type doctorOptions struct {
+	*program
+	Compose []string
+}
 
 func newDoctorCommand(p *program) *cobra.Command {
 	o := &doctorOptions{program: p}
-	return &cobra.Command{
+	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what unwind needs on this machine, and say what to do",
 		Long: `Check what unwind needs on this machine: git and tmux, the settings, the state
-directory, the database, Temporal, and a worker of this host. Nothing is changed,
-except that a host that has no id yet gets one.
+directory, the database, Temporal, and a worker of this host; and what in all this
+contradicts itself. Nothing is changed, except that a host that has no id yet gets
+one.
+
+With --compose it checks a Compose file instead: the settings of the services that
+run unwind, where they lead, and what they see of the host.
 
 Exit codes: 0 all is well or only warnings, 65 something has to be put right, 69
 the database or Temporal does not answer.`,
 		Example: `  unwind doctor
-  unwind doctor --json | jq -r 'select(.result != "ok") | .message'`,
+  unwind doctor --json | jq -r 'select(.result != "ok") | .message'
+  unwind doctor --compose docker-compose.yml`,
 		Args: noArgs,
 		RunE: runs(o.run),
 	}
+	command.Flags().StringArrayVar(&o.Compose, "compose", nil, "check this Compose `file` instead of this machine; a further one goes over it")
+	return command
 }
 
 // Results of a check.
@@ -66,6 +77,10 @@ type examination struct {
 
 func (o *doctorOptions) run(ctx context.Context) error {
 	e := &examination{program: o.program, codes: []exitCode{exitDone}}
+	if len(o.Compose) > 0 {
+		e.composeFiles(ctx, o.Compose)
+		return asVerdict(worst(e.codes...))
+	}
 	e.git(ctx)
 	e.tmux(ctx)
 	for _, variable := range config.Unknown(o.environment) {
@@ -78,12 +93,17 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	}
 	e.ok("settings", "all settings can be used")
 	e.machine(c)
-	opened := e.database(ctx, c)
-	server := e.temporal(ctx)
+	here := placeAt("/")
+	e.seesHost(c, here, isMounted)
+	e.databaseURL(c, here)
+	opened := e.database(ctx, c, here)
+	server := e.temporal(ctx, here)
 	defer server.Close()
 	if server.away == nil {
 		e.namespace(ctx, server, c)
+		e.webUI(ctx, server, c, here)
 	}
+	e.unit(c, e.systemd(ctx))
 	if opened != nil {
 		defer func() { _ = opened.Close() }()
 		e.worker(ctx, opened, c)
@@ -195,12 +215,15 @@ func writable(dir string) error {
 	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
-func (e *examination) database(ctx context.Context, c config.Config) *store.Store {
+func (e *examination) database(ctx context.Context, c config.Config, here place) *store.Store {
 	e.databaseFile(c)
 	have, want, err := store.SchemaVersion(ctx, c.DatabaseURL)
 	switch {
 	case err != nil:
 		e.fail("database", databaseExit(err), "%s", sentence(err.Error()))
+		if u, err := url.Parse(c.DatabaseURL); err == nil {
+			e.unreachable(u.Hostname(), here)
+		}
 		return nil
 	case have == 0 && strings.HasPrefix(c.DatabaseURL, "sqlite:"):
 		e.ok("database", "%s is made when it is first used", c.Database())
@@ -238,7 +261,7 @@ func (e *examination) databaseFile(c config.Config) {
 	}
 }
 
-func (e *examination) temporal(ctx context.Context) temporal {
+func (e *examination) temporal(ctx context.Context, here place) temporal {
 	server := e.dial(ctx)
 	if server.away == nil {
 		e.ok("temporal", "%s answers", server.Address)
@@ -249,6 +272,9 @@ func (e *examination) temporal(ctx context.Context) temporal {
 		code = exitRefused
 	}
 	e.fail("temporal", code, "%s", sentence(server.away.Error()))
+	if host, _, err := net.SplitHostPort(e.environment.get("TEMPORAL_ADDRESS")); err == nil {
+		e.unreachable(host, here)
+	}
 	return server
 }
 
@@ -292,6 +318,9 @@ func (e *examination) worker(ctx context.Context, opened *store.Store, c config.
 		e.warn("worker", "the worker of this host was last seen %s; start unwind-worker", ago(host.LastSeen, now()))
 	default:
 		e.ok("worker", "seen %s, version %s", ago(host.LastSeen, now()), host.Version)
+	}
+	if opened.Dialect() == store.SQLite {
+		e.severalHosts(ctx, opened, c)
 	}
 }
 

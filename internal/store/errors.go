@@ -100,6 +100,10 @@ func (l location) explain(err error) error {
 		return err
 	}
 	cause := l.redact(err)
+	if errors.Is(err, pq.ErrSSLNotSupported) {
+		return &teardown.Error{Code: codeInvalidConfig, Cause: cause,
+			Message: "The Postgres server does not speak TLS, which it is asked for unless told otherwise; add sslmode=disable to UNWIND_DATABASE_URL if the network is your own"}
+	}
 	switch troubleOf(err) {
 	case troubleAway, troubleCollision:
 		return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: cause,

@@ -26,6 +26,9 @@ func failed(path string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		e.Code = teardown.CodePermissionDenied
 		e.Message += "; let this user write to it and to the directory that holds it"
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		e.Code, e.Retryable = teardown.CodeInvalidManifest, false
+		e.Message = fmt.Sprintf("%s cannot be there: a name in it is longer than the file system allows; correct the path", path)
 	case errors.Is(err, syscall.EBUSY):
 		return refused(teardown.CodeMountPoint, path, "something is mounted there; unmount it")
 	}

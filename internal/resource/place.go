@@ -19,9 +19,11 @@ type place struct {
 	path     string
 	root     string
 	relative string // below root, at least one component
+	// protected is what may be neither the resource nor on the way to it.
+	protected []fs.FileInfo
 }
 
-// locate looks at the words only; nothing is read from disk.
+// locate looks at the resource's words only, not at what is there.
 func (c Cleaner) locate(kind, path string) (place, error) {
 	switch kind {
 	case teardown.ResourceFile, teardown.ResourceDir, teardown.ResourceFIFO, teardown.ResourceSecret:
@@ -43,6 +45,11 @@ func (c Cleaner) locate(kind, path string) (place, error) {
 			root, relative = candidate, rest
 		}
 	}
+	for _, protected := range c.Protected {
+		if _, inside := cutDir(path, protected); inside {
+			return place{}, refused(teardown.CodeUnsafeTarget, path, fmt.Sprintf("it is inside %s, which is never removed", protected))
+		}
+	}
 	for _, kept := range c.kept() {
 		if _, contains := cutDir(kept, path); contains || kept == path {
 			return place{}, refused(teardown.CodeUnsafeTarget, path, fmt.Sprintf("it is or contains %s, which is never removed", kept))
@@ -57,7 +64,7 @@ func (c Cleaner) locate(kind, path string) (place, error) {
 			return place{}, refused(teardown.CodeUnsafeTarget, path, "it belongs to a git repository's own files")
 		}
 	}
-	return place{kind: kind, path: path, root: root, relative: relative}, nil
+	return place{kind: kind, path: path, root: root, relative: relative, protected: identities(c.Protected)}, nil
 }
 
 // cutDir returns what of path is below dir.
@@ -74,8 +81,13 @@ func (c Cleaner) kept() []string {
 	return kept
 }
 
+const gitDir = ".git"
+
+// bare is what a repository without a working tree is known by.
+var bare = [3]string{"HEAD", "objects", "refs"}
+
 // Case is ignored because a file system may ignore it.
-func isGitDir(name string) bool { return strings.EqualFold(name, ".git") }
+func isGitDir(name string) bool { return strings.EqualFold(name, gitDir) }
 
 // openParent opens the directory that holds the resource. It answers nil if a
 // component is missing or is no directory, for then the resource is not there.
@@ -85,6 +97,10 @@ func (p place) openParent() (*os.Root, error) {
 		return nil, err
 	}
 	at := p.root
+	if err := p.passProtected(dir, at); err != nil {
+		_ = dir.Close()
+		return nil, err
+	}
 	components := strings.Split(p.relative, "/")
 	for _, name := range components[:len(components)-1] {
 		at = filepath.Join(at, name)
@@ -94,8 +110,59 @@ func (p place) openParent() (*os.Root, error) {
 			return nil, err
 		}
 		dir = next
+		if err := p.pass(dir, at); err != nil {
+			_ = dir.Close()
+			return nil, err
+		}
 	}
 	return dir, nil
+}
+
+// pass refuses a directory on the way that nothing may be taken out of. A root
+// may be a repository itself: many keep their home in one.
+func (p place) pass(dir *os.Root, at string) error {
+	if err := p.passProtected(dir, at); err != nil {
+		return err
+	}
+	git, err := isGit(dir)
+	if err != nil {
+		return failed(at, err)
+	}
+	if git != "" {
+		return refused(teardown.CodeNestedRepository, p.path, fmt.Sprintf(
+			"it lies inside the git %s %s; resources lie outside of worktrees and repositories", git, at))
+	}
+	return nil
+}
+
+func (p place) passProtected(dir *os.Root, at string) error {
+	info, err := dir.Stat(".")
+	if err != nil {
+		return failed(at, err)
+	}
+	if isOneOf(p.protected, info) {
+		return refused(teardown.CodeUnsafeTarget, p.path, fmt.Sprintf("it is inside %s, which is never removed", at))
+	}
+	return nil
+}
+
+// isGit says what of git's a directory is; "" if nothing. It looks names up and
+// does not list them, for a directory on the way may be large, or not readable.
+func isGit(dir *os.Root) (what string, err error) {
+	has := func(name string) bool {
+		_, lookErr := dir.Lstat(name)
+		if lookErr != nil && !errors.Is(lookErr, fs.ErrNotExist) {
+			err = lookErr
+		}
+		return lookErr == nil
+	}
+	switch {
+	case has(gitDir):
+		return "working tree", err
+	case has(bare[0]) && has(bare[1]) && has(bare[2]):
+		return "repository", err
+	}
+	return "", err
 }
 
 func (p place) openRoot() (*os.Root, error) {

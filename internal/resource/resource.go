@@ -28,8 +28,8 @@ type Cleaner struct {
 	Roots []string
 	// Home is kept like a root; "" if there is none.
 	Home string
-	// Protected are more directories that are kept like that, such as unwind's
-	// own state directory.
+	// Protected are files and directories, there or not, that are kept with all
+	// that is in them, such as unwind's own state directory.
 	Protected []string
 }
 
@@ -65,7 +65,7 @@ func (c Cleaner) Check(spec teardown.ResourceSpec) error {
 	if !found.info.IsDir() {
 		return nil
 	}
-	look := walk{kept: c.identities()}
+	look := walk{kept: identities(c.kept())}
 	dir, err := look.enter(found.parent, found.name, found.info, spec.Path, found.mount)
 	if err == nil {
 		dir.close()
@@ -78,11 +78,11 @@ func (c Cleaner) Check(spec teardown.ResourceSpec) error {
 //
 // Not retryable, and the resource is refused as it stands:
 //   - outside_roots: it is not below a root.
-//   - unsafe_target: it is a root, the home or another protected directory or
-//     contains one; it is part of a repository's own files; its path leads
-//     through a link; something of another kind is there.
-//   - nested_repository: a directory holds a repository or a worktree, which a
-//     person could lose. Nothing was removed, unless it was put there while the
+//   - unsafe_target: it is a root, the home or something protected, or contains
+//     it; it is inside something protected; it is part of a repository's own
+//     files; its path leads through a link; something of another kind is there.
+//   - nested_repository: it lies inside a repository or a worktree below the
+//     root, or a directory holds one, which a person could lose. Nothing was removed, unless it was put there while the
 //     directory was being removed; it is not touched.
 //   - mount_point: another file system is mounted there or below. As above.
 //
@@ -92,14 +92,7 @@ func (c Cleaner) Check(spec teardown.ResourceSpec) error {
 //
 // progress, which may be nil, is called every now and then while it works.
 func (c Cleaner) Clear(ctx context.Context, item Item, progress func(teardown.Progress)) (Outcome, error) {
-	where, err := c.locate(item.Kind, item.Path)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if ctx.Err() != nil {
-		return Outcome{}, outOfTime(ctx, item.Path)
-	}
-	found, err := where.open()
+	found, err := c.find(ctx, item)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -116,6 +109,39 @@ func (c Cleaner) Clear(ctx context.Context, item Item, progress func(teardown.Pr
 		return Outcome{}, failed(item.Path, err)
 	}
 	return Outcome{Files: 1, Bytes: sizeOf(found.info)}, nil
+}
+
+// Inspect answers what Clear would, as far as that can be told without removing
+// anything; Outcome counts what would be removed.
+func (c Cleaner) Inspect(ctx context.Context, item Item) (Outcome, error) {
+	found, err := c.find(ctx, item)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if found == nil {
+		return Outcome{AlreadyGone: true}, nil
+	}
+	defer found.close()
+	if !found.info.IsDir() {
+		return Outcome{Files: 1, Bytes: sizeOf(found.info)}, nil
+	}
+	walk := c.walk(ctx, item.Path, nil)
+	if err := walk.inspect(found.parent, found.name, found.info, item.Path, found.mount); err != nil {
+		return goneMeanwhile(err)
+	}
+	return Outcome{Files: walk.progress.Files, Bytes: walk.progress.Bytes}, nil
+}
+
+// find answers nil if nothing is there.
+func (c Cleaner) find(ctx context.Context, item Item) (*found, error) {
+	where, err := c.locate(item.Kind, item.Path)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, outOfTime(ctx, item.Path)
+	}
+	return where.open()
 }
 
 // found is a resource that is there.
@@ -143,7 +169,11 @@ func (p place) open() (*found, error) {
 		}
 		return nil, failed(p.path, err)
 	}
-	if err := p.matches(f.info); err != nil {
+	err = p.matches(f.info)
+	if err == nil && isOneOf(p.protected, f.info) {
+		err = refused(teardown.CodeUnsafeTarget, p.path, "it is one of unwind's own files, which are never removed")
+	}
+	if err != nil {
 		f.close()
 		return nil, err
 	}

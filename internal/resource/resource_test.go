@@ -271,6 +271,121 @@ func TestRepositoriesAreKept(t *testing.T) {
 	}
 }
 
+// requireRefused: everybody who asks gets the same answer, and nothing goes.
+func (p place) requireRefused(kind, path string, code teardown.Code, sentence string) {
+	p.Helper()
+	_, inspected := p.cleaner.Inspect(p.Context(), resource.Item{Kind: kind, Path: path})
+	_, cleared := p.clear(kind, path)
+	for _, err := range []error{p.cleaner.Check(teardown.ResourceSpec{Kind: kind, Path: path}), inspected, cleared} {
+		requireError(p.T, err, code, false)
+		require.ErrorContains(p, err, sentence)
+	}
+}
+
+func TestWhatLiesInsideARepositoryIsKept(t *testing.T) {
+	p := setup(t)
+	p.file(filepath.Join(p.root, "worktree", ".git"))
+	p.dir(filepath.Join(p.root, "checkout", ".git"))
+	p.file(filepath.Join(p.root, "bare", "HEAD"))
+	p.dir(filepath.Join(p.root, "bare", "objects"))
+	p.dir(filepath.Join(p.root, "bare", "refs"))
+	for name, what := range map[string]string{"worktree": "working tree ", "checkout": "working tree ", "bare": "repository "} {
+		at := filepath.Join(p.root, name)
+		sentence := "lies inside the git " + what + at + "; resources lie outside of worktrees and repositories"
+		file := p.file(filepath.Join(at, "file"))
+		deep := p.file(filepath.Join(at, "src", "deep", "file"))
+		p.requireRefused("file", file, teardown.CodeNestedRepository, sentence)
+		p.requireRefused("secret", deep, teardown.CodeNestedRepository, sentence)
+		p.requireRefused("dir", filepath.Join(at, "src"), teardown.CodeNestedRepository, sentence)
+		p.requireRefused("file", filepath.Join(at, "src", "not", "there"), teardown.CodeNestedRepository, sentence)
+		require.FileExists(t, file)
+		require.FileExists(t, deep)
+	}
+}
+
+func TestARootMayBeARepository(t *testing.T) {
+	p := setup(t)
+	p.dir(filepath.Join(p.root, ".git"))
+	path := p.file(filepath.Join(p.root, "state", "file"))
+	require.NoError(t, p.cleaner.Check(teardown.ResourceSpec{Kind: "file", Path: path}))
+	_, err := p.clear("dir", filepath.Dir(path))
+	require.NoError(t, err)
+	requireGone(t, path)
+}
+
+func TestNothingOfUnwindsOwnIsRemoved(t *testing.T) {
+	p := setup(t)
+	state := filepath.Join(p.root, "a", "state")
+	id := p.file(filepath.Join(state, "host-id"))
+	lock := p.file(filepath.Join(state, "locks", "lock"))
+	database := p.file(filepath.Join(p.root, "b", "unwind.db"))
+	p.cleaner.Protected = []string{state, database, database + "-wal"}
+	for kind, path := range map[string]string{"secret": id, "file": lock, "dir": filepath.Dir(lock)} {
+		p.requireRefused(kind, path, teardown.CodeUnsafeTarget, "it is inside "+state)
+	}
+	p.requireRefused("file", filepath.Join(state, "not", "there"), teardown.CodeUnsafeTarget, "never removed")
+	p.requireRefused("file", database, teardown.CodeUnsafeTarget, "never removed")
+	p.requireRefused("file", database+"-wal", teardown.CodeUnsafeTarget, "never removed")
+	p.requireRefused("dir", filepath.Dir(database), teardown.CodeUnsafeTarget, "it is or contains "+database)
+	for _, path := range []string{id, lock, database} {
+		require.FileExists(t, path)
+	}
+}
+
+// The same things under paths that do not tell: by their real path, where they
+// are protected by that of a link.
+func TestWhatIsProtectedIsKnownByIdentity(t *testing.T) {
+	p := setup(t)
+	actual := p.dir(filepath.Join(p.root, "real", "state"))
+	id := p.file(filepath.Join(actual, "host-id"))
+	database := p.file(filepath.Join(p.root, "data", "deep", "unwind.db"))
+	p.cleaner.Protected = []string{p.link(actual, filepath.Join(p.outside, "state")), p.link(database, filepath.Join(p.outside, "unwind.db"))}
+	p.requireRefused("file", id, teardown.CodeUnsafeTarget, "it is inside "+actual)
+	p.requireRefused("dir", actual, teardown.CodeUnsafeTarget, "never removed")
+	p.requireRefused("file", database, teardown.CodeUnsafeTarget, "never removed")
+	for _, dir := range []string{filepath.Dir(actual), filepath.Join(p.root, "data")} {
+		_, err := p.cleaner.Inspect(t.Context(), resource.Item{Kind: "dir", Path: dir})
+		requireError(t, err, teardown.CodeUnsafeTarget, false)
+		_, err = p.clear("dir", dir)
+		requireError(t, err, teardown.CodeUnsafeTarget, false)
+	}
+	require.FileExists(t, id)
+	require.FileExists(t, database)
+}
+
+func TestInspectSeesWhatClearDoes(t *testing.T) {
+	p := setup(t)
+	dir := p.dir(filepath.Join(p.root, "dir"))
+	p.file(filepath.Join(dir, "one"))
+	p.file(filepath.Join(dir, "deep", "two"))
+	item := resource.Item{Kind: "dir", Path: dir}
+	seen, err := p.cleaner.Inspect(t.Context(), item)
+	require.NoError(t, err)
+	nested := p.file(filepath.Join(dir, "deep", "app", ".git"))
+	_, err = p.cleaner.Inspect(t.Context(), item)
+	requireError(t, err, teardown.CodeNestedRepository, false)
+	require.NoError(t, os.Remove(nested))
+	cleared, err := p.clear("dir", dir)
+	require.NoError(t, err)
+	require.Equal(t, cleared, seen)
+	seen, err = p.cleaner.Inspect(t.Context(), item)
+	require.NoError(t, err)
+	require.True(t, seen.AlreadyGone)
+
+	file := p.file(filepath.Join(p.root, "file"))
+	seen, err = p.cleaner.Inspect(t.Context(), resource.Item{Kind: "file", Path: file})
+	require.NoError(t, err)
+	require.Equal(t, resource.Outcome{Files: 1, Bytes: int64(len("content"))}, seen)
+	require.FileExists(t, file)
+}
+
+func TestATooLongNameIsAMistakeInTheManifest(t *testing.T) {
+	p := setup(t)
+	long := strings.Repeat("n", 300)
+	p.requireRefused("file", filepath.Join(p.root, long), teardown.CodeInvalidManifest, "longer than the file system allows")
+	p.requireRefused("file", filepath.Join(p.root, long, "file"), teardown.CodeInvalidManifest, "longer than the file system allows")
+}
+
 func TestDirectoryOfReadOnlyDirectories(t *testing.T) {
 	p := setup(t)
 	dir := filepath.Join(p.root, "cache")

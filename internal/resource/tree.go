@@ -21,8 +21,7 @@ const (
 )
 
 func (c Cleaner) clearDir(ctx context.Context, path string, at *found, progress func(teardown.Progress)) (Outcome, error) {
-	walk := &walk{ctx: ctx, kept: c.identities(), report: progress}
-	walk.progress.Step = "looking through " + filepath.Base(path)
+	walk := c.walk(ctx, path, progress)
 	if err := walk.inspect(at.parent, at.name, at.info, path, at.mount); err != nil {
 		return goneMeanwhile(err)
 	}
@@ -33,6 +32,11 @@ func (c Cleaner) clearDir(ctx context.Context, path string, at *found, progress 
 		return outcome, err
 	}
 	return outcome, nil
+}
+
+func (c Cleaner) walk(ctx context.Context, path string, progress func(teardown.Progress)) *walk {
+	return &walk{ctx: ctx, kept: identities(c.kept()), report: progress,
+		progress: teardown.Progress{Step: "looking through " + filepath.Base(path)}}
 }
 
 func goneMeanwhile(err error) (Outcome, error) {
@@ -53,14 +57,18 @@ type walk struct {
 
 // identities of what is kept. The spelling of a path may differ where case does
 // not count, and a bind mount has another path altogether.
-func (c Cleaner) identities() []fs.FileInfo {
+func identities(paths []string) []fs.FileInfo {
 	var kept []fs.FileInfo
-	for _, path := range c.kept() {
+	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil {
 			kept = append(kept, info)
 		}
 	}
 	return kept
+}
+
+func isOneOf(kept []fs.FileInfo, info fs.FileInfo) bool {
+	return slices.ContainsFunc(kept, func(one fs.FileInfo) bool { return os.SameFile(one, info) })
 }
 
 // entered is a directory that may be emptied.
@@ -75,7 +83,7 @@ func (e *entered) close() { _ = e.Close() }
 // enter opens a directory and refuses it if it, or something directly in it, is
 // not ours to remove.
 func (w *walk) enter(parent *os.Root, name string, info fs.FileInfo, path string, above mount) (*entered, error) {
-	if slices.ContainsFunc(w.kept, func(kept fs.FileInfo) bool { return os.SameFile(kept, info) }) {
+	if isOneOf(w.kept, info) {
 		return nil, refused(teardown.CodeUnsafeTarget, path, "it is a directory that is never removed")
 	}
 	dir, err := openDir(parent, name, info)
@@ -120,7 +128,7 @@ func namesIn(dir *os.Root) ([]string, error) {
 }
 
 func isBareRepository(names []string) bool {
-	return slices.Contains(names, "HEAD") && slices.Contains(names, "objects") && slices.Contains(names, "refs")
+	return !slices.ContainsFunc(bare[:], func(name string) bool { return !slices.Contains(names, name) })
 }
 
 // inspect looks through the whole tree, so that what is to be refused is refused
@@ -201,6 +209,9 @@ func (w *walk) each(dir *os.Root, name, path string, visit func(fs.FileInfo) err
 	info, err := dir.Lstat(name)
 	if err != nil {
 		return failed(path, err)
+	}
+	if !info.IsDir() && isOneOf(w.kept, info) {
+		return refused(teardown.CodeUnsafeTarget, path, "it is a file that is never removed")
 	}
 	return visit(info)
 }

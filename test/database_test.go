@@ -26,14 +26,16 @@ func installOnPostgres(t *testing.T) *installation {
 	return i
 }
 
-func TestCleanSessionIsFinalizedOnPostgres(t *testing.T) {
+// onBothDatabases runs a story of this package with the store on each.
+func onBothDatabases(t *testing.T, story func(*testing.T, *installation)) {
+	t.Helper()
 	t.Parallel()
-	i := installOnPostgres(t)
-	i.worker()
-	a := i.agent("s1")
-	i.add(a)
-	require.Equal(t, teardown.OutcomeFinalized, i.result(0, "terminate", a.id, "--wait").Outcome)
-	i.requireReleased(a)
+	for name, installOn := range map[string]func(*testing.T) *installation{"sqlite": install, "postgres": installOnPostgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			story(t, installOn(t))
+		})
+	}
 }
 
 func TestDatabaseThatIsAwayParksNothing(t *testing.T) {

@@ -371,3 +371,20 @@ func (i *installation) killAgent(a *agent) {
 	output, err := exec.Command("tmux", "-S", a.socket, "kill-session", "-t", "="+a.tmuxSession).CombinedOutput()
 	require.NoError(i.t, err, string(output))
 }
+
+func (i *installation) manifestOf(a *agent, host string) string {
+	i.t.Helper()
+	manifest := a.manifest
+	manifest.ID, manifest.Host = a.id+"-again", host
+	text, err := json.Marshal(manifest)
+	require.NoError(i.t, err)
+	return string(text)
+}
+
+// runtimeReleased is when the session's runtime was confirmed gone, or nil.
+func (i *installation) runtimeReleased(s *store.Store, session string) *time.Time {
+	i.t.Helper()
+	detail, err := s.SessionDetail(i.t.Context(), session)
+	require.NoError(i.t, err)
+	return detail.Runtimes[0].ReleasedAt
+}

@@ -27,41 +27,41 @@ func (i *installation) standIn(dir string) (leave func()) {
 }
 
 func TestRetryInABackoffTakesEffectAtOnce(t *testing.T) {
-	t.Parallel()
-	i := install(t)
-	i.env = []string{"UNWIND_RETRY_INITIAL=1h", "UNWIND_RETRY_MAX=1h"}
-	a := i.agent("s1")
-	i.add(a)
-	leave := i.standIn(a.nested)
-	i.worker()
-	i.must("terminate", a.id)
-	s := i.store()
-	i.until("an attempt failed", func() bool {
-		f := finalization(t, s, a.id)
-		return f.NextAttemptAt != nil && f.FailureCode == teardown.CodeInUse
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		i.env = []string{"UNWIND_RETRY_INITIAL=1h", "UNWIND_RETRY_MAX=1h"}
+		a := i.agent("s1")
+		i.add(a)
+		leave := i.standIn(a.nested)
+		i.worker()
+		i.must("terminate", a.id)
+		s := i.store()
+		i.until("an attempt failed", func() bool {
+			f := finalization(t, s, a.id)
+			return f.NextAttemptAt != nil && f.FailureCode == teardown.CodeInUse
+		})
+		leave()
+		result := i.result(0, "retry", a.id, "--wait")
+		require.Equal(t, teardown.OutcomeFinalized, result.Outcome)
+		i.requireReleased(a)
 	})
-	leave()
-	result := i.result(0, "retry", a.id, "--wait")
-	require.Equal(t, teardown.OutcomeFinalized, result.Outcome)
-	i.requireReleased(a)
 }
 
 func TestRetryWhileAStepRunsIsNotLost(t *testing.T) {
-	t.Parallel()
-	i := install(t)
-	a := i.agent("s1")
-	write(t, filepath.Join(a.nested, "draft.md"), "mine\n")
-	i.add(a)
-	hold, mark := filepath.Join(i.dir, "hold"), filepath.Join(i.dir, "fault")
-	write(t, hold, "")
-	i.worker("UNWIND_FAULT_POINT=worktree kept", "UNWIND_FAULT_MARK="+mark, "UNWIND_FAULT_HOLD="+hold)
-	i.must("terminate", a.id)
-	i.until("the step has decided to keep it", func() bool { return exists(mark) })
-	require.NoError(t, os.Remove(filepath.Join(a.nested, "draft.md")))
-	i.must("retry", a.id)
-	require.NoError(t, os.Remove(hold))
-	i.untilFinished(i.store(), a.id)
-	i.requireReleased(a)
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		a := i.agent("s1")
+		write(t, filepath.Join(a.nested, "draft.md"), "mine\n")
+		i.add(a)
+		hold, mark := filepath.Join(i.dir, "hold"), filepath.Join(i.dir, "fault")
+		write(t, hold, "")
+		i.worker("UNWIND_FAULT_POINT=worktree kept", "UNWIND_FAULT_MARK="+mark, "UNWIND_FAULT_HOLD="+hold)
+		i.must("terminate", a.id)
+		i.until("the step has decided to keep it", func() bool { return exists(mark) })
+		require.NoError(t, os.Remove(filepath.Join(a.nested, "draft.md")))
+		i.must("retry", a.id)
+		require.NoError(t, os.Remove(hold))
+		i.untilFinished(i.store(), a.id)
+		i.requireReleased(a)
+	})
 }
 
 func TestRetrySentByTemporalsOwnTools(t *testing.T) {
@@ -81,21 +81,21 @@ func TestRetrySentByTemporalsOwnTools(t *testing.T) {
 }
 
 func TestAttemptsUsedUpThenRetried(t *testing.T) {
-	t.Parallel()
-	i := install(t)
-	i.env = []string{"UNWIND_RETRY_ATTEMPTS=2"}
-	a := i.agent("s1")
-	i.add(a)
-	leave := i.standIn(a.nested)
-	i.worker()
-	result := i.result(4, "terminate", a.id, "--wait")
-	require.Equal(t, teardown.OutcomeFailed, result.Outcome)
-	require.Equal(t, teardown.CodeInUse, result.Failure.Code)
-	require.Equal(t, 2, result.Attempts)
-	require.DirExists(t, a.nested)
-	leave()
-	i.result(0, "retry", a.id, "--wait")
-	i.requireReleased(a)
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		i.env = []string{"UNWIND_RETRY_ATTEMPTS=2"}
+		a := i.agent("s1")
+		i.add(a)
+		leave := i.standIn(a.nested)
+		i.worker()
+		result := i.result(4, "terminate", a.id, "--wait")
+		require.Equal(t, teardown.OutcomeFailed, result.Outcome)
+		require.Equal(t, teardown.CodeInUse, result.Failure.Code)
+		require.Equal(t, 2, result.Attempts)
+		require.DirExists(t, a.nested)
+		leave()
+		i.result(0, "retry", a.id, "--wait")
+		i.requireReleased(a)
+	})
 }
 
 func TestRetryAllWakesWhatIsParked(t *testing.T) {

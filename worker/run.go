@@ -154,7 +154,7 @@ func (w *process) startHost() error {
 			Locks: w.cfg.Locks(), LockWait: w.cfg.LockWait,
 		},
 		Runtimes:    kinds.All(),
-		Resources:   resource.Cleaner{Roots: w.cfg.Roots, Home: w.cfg.Home, Protected: []string{w.cfg.StateDir}},
+		Resources:   resource.Cleaner{Roots: w.cfg.Roots, Home: w.cfg.Home, Protected: w.cfg.Protected()},
 		SnapshotDir: w.cfg.Snapshots(),
 		LockWait:    w.cfg.LockWait,
 	})

@@ -43,7 +43,8 @@ type NewResource struct{ ID, Kind, Path string }
 // AddSession registers a live session of generation 1 and leases its worktrees,
 // all or nothing. Added is false if the session is known with the same hash.
 // The caller holds the path locks of the worktrees. Codes: conflict (the id or
-// a path is taken; the message names the holder), task_closed, invalid_id,
+// a path is taken, or a resource and a worktree that is registered are not
+// apart; the message names the holder), task_closed, invalid_id,
 // invalid_manifest, path_not_utf8, and what makes an ancestor unusable
 // (worktree_deleting, worktree_removed, worktree_missing).
 func (s *Store) AddSession(ctx context.Context, n NewSession) (added bool, err error) {
@@ -85,6 +86,9 @@ func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err 
 		if err != nil {
 			return false, err
 		}
+	}
+	if err := keepApart(ctx, tx, n); err != nil {
+		return false, err
 	}
 	for _, r := range n.Resources {
 		_, err := tx.exec(ctx, "INSERT INTO resources (id, session_id, generation, kind, path) VALUES (?, ?, 1, ?, ?)",
@@ -210,6 +214,50 @@ func addWorktree(ctx context.Context, tx queries, n NewSession, w NewWorktree) e
 	_, err = tx.exec(ctx, "INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at) VALUES (?, ?, ?, 1, ?)",
 		w.ID, HolderSession, n.ID, at)
 	return err
+}
+
+// keepApart refuses a resource that is, holds or lies inside a worktree that was
+// registered before: clearing it would take what is not this session's alone.
+func keepApart(ctx context.Context, tx queries, n NewSession) error {
+	if len(n.Resources) == 0 {
+		return nil
+	}
+	if err := lockTrees(ctx, tx, n.Host); err != nil {
+		return err
+	}
+	var worktrees []Worktree
+	if err := tx.all(ctx, &worktrees, "SELECT "+worktreeColumns+" FROM worktrees WHERE host = ? AND state <> 'removed' ORDER BY path",
+		n.Host); err != nil {
+		return err
+	}
+	for _, w := range worktrees {
+		if n.declares(w.ID) {
+			continue
+		}
+		for _, r := range n.Resources {
+			if overlap(r.Path, w.Path) || w.QuarantinePath != "" && overlap(r.Path, w.QuarantinePath) {
+				return inTheWay(ctx, tx, r.Path, w)
+			}
+		}
+	}
+	return nil
+}
+
+func overlap(path, other string) bool {
+	return path == other || within(path, other) || within(other, path)
+}
+
+func inTheWay(ctx context.Context, tx queries, path string, w Worktree) error {
+	held, err := heldLeases(ctx, tx, w.ID)
+	if err != nil {
+		return err
+	}
+	by := "nobody"
+	if len(held) > 0 {
+		by = held[0].Kind + " " + held[0].ID
+	}
+	return conflict("The resource %s is, holds or lies inside the worktree %s, which is registered and held by %s; choose another path",
+		path, w.Path, by)
 }
 
 func pathTaken(ctx context.Context, tx queries, host, path string) error {

@@ -41,6 +41,34 @@ var addPromises = []promise{
 		require.NoError(t, err)
 		require.False(t, found)
 	}},
+	{"a resource at, above or below a registered worktree is a conflict that names the holder, and adds nothing", func(t *testing.T, b *bundle) {
+		b.session("s1", "/wt/s1")
+		for _, path := range []string{"/wt/s1", "/wt", "/wt/s1/deep/file"} {
+			n := b.manifest("s2", "/wt/own")
+			n.Resources = []store.NewResource{{Kind: "file", Path: "/state/s2"}, {Kind: "dir", Path: path}}
+			_, err := b.AddSession(ctx, n)
+			requireCode(t, teardown.CodeConflict, false, err)
+			require.ErrorContains(t, err, path+" is, holds or lies inside the worktree /wt/s1, which is registered and held by session s1")
+			_, err = b.Session(ctx, "s2")
+			requireCode(t, teardown.CodeSessionNotFound, false, err)
+		}
+		n := b.manifest("s2", "/wt/own")
+		n.Resources = []store.NewResource{{Kind: "dir", Path: "/wt/s1-state"}, {Kind: "dir", Path: "/wt/s"}}
+		b.add(n)
+		elsewhere := b.manifest("s3")
+		elsewhere.Host, elsewhere.Resources = "host2", []store.NewResource{{Kind: "dir", Path: "/wt/s1"}}
+		b.add(elsewhere)
+	}},
+	{"a resource may be where a worktree was removed", func(t *testing.T, b *bundle) {
+		step := b.released("s1", "/wt/s1")
+		n := b.manifest("s2")
+		n.Resources = []store.NewResource{{Kind: "dir", Path: "/wt/s1"}}
+		_, err := b.AddSession(ctx, n)
+		requireCode(t, teardown.CodeConflict, false, err)
+		require.ErrorContains(t, err, "held by nobody")
+		b.remove(step, "/wt/s1")
+		b.add(n)
+	}},
 	{"the same path on another host is another worktree", func(t *testing.T, b *bundle) {
 		b.session("s1", "/wt/s1")
 		n := b.manifest("s2", "/wt/s1")

@@ -163,7 +163,7 @@ func (r *recovery) git() *repositoryGit {
 		gitDir = r.repo.common
 	}
 	git := r.engine.gitFor(gitDir, r.hooks)
-	git.settings = []string{"core.protectNTFS=false", "core.protectHFS=false", "core.sparseCheckout=false"}
+	git.settings = []string{"core.protectNTFS=false", "core.protectHFS=false", "core.sparseCheckout=false", streamed}
 	return git
 }
 

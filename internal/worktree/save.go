@@ -140,10 +140,13 @@ func (e *Engine) save(ctx context.Context, p place, c *contents, hooks Hooks) (S
 	})
 }
 
+// streamed keeps git from holding a large content in memory.
+const streamed = "core.bigFileThreshold=4m"
+
 // saver is git as it writes what must outlive a loss of power.
 func (e *Engine) saver(gitDir string, hooks Hooks) *repositoryGit {
 	git := e.gitFor(gitDir, hooks)
-	git.settings = []string{"core.fsync=all"}
+	git.settings = []string{"core.fsync=all", streamed}
 	git.env = []string{"GIT_AUTHOR_NAME=unwind", "GIT_AUTHOR_EMAIL=unwind@localhost", "GIT_COMMITTER_NAME=unwind", "GIT_COMMITTER_EMAIL=unwind@localhost"}
 	return git
 }

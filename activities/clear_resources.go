@@ -41,6 +41,7 @@ func (h *Host) clearResources(ctx context.Context, a *attempt, in teardown.Clear
 		return teardown.ClearResourcesResult{}, err
 	}
 	result.Resources = known.Resources
+	result.Resources.Refused = len(result.Refused)
 	return result, nil
 }
 

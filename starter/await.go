@@ -159,7 +159,7 @@ func (l *progressLine) clear() {
 }
 
 func (l *progressLine) text(s sight) string {
-	words, _ := stateWords(s.state, "")
+	words, _ := stateWords(s.state, "", 0)
 	parts := []string{s.Session.ID + ": " + words}
 	for _, step := range s.live.Steps {
 		parts = append(parts, step.text(s.at))
@@ -218,7 +218,11 @@ func (p *program) printResult(r teardown.Result) {
 		p.say("  and %s; see `%s status %s`", counted(more, "more worktree", "more worktrees"), name, r.SessionID)
 	}
 	if r.Resources.Cleared+r.Resources.Kept > 0 {
-		p.say("  resources: %d cleared, %d kept", r.Resources.Cleared, r.Resources.Kept)
+		refused := ""
+		if r.Resources.Refused > 0 {
+			refused = fmt.Sprintf(", %d of them refused", r.Resources.Refused)
+		}
+		p.say("  resources: %d cleared, %d kept%s", r.Resources.Cleared, r.Resources.Kept, refused)
 	}
 	if r.Failure.Message != "" {
 		p.say("  %s", sentence(r.Failure.Message))

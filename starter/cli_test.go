@@ -112,6 +112,8 @@ func TestExitOfResult(t *testing.T) {
 		{"preserved", teardown.Result{Outcome: teardown.OutcomePreserved, Worktrees: worktree(teardown.DispositionPreserved)}, exitPreserved},
 		{"refused worktree", teardown.Result{Outcome: teardown.OutcomePreserved, Worktrees: worktree(teardown.DispositionRefused)}, exitRefused},
 		{"refused runtime", teardown.Result{Outcome: teardown.OutcomeFailed, Runtimes: runtime, Worktrees: worktree(teardown.DispositionPending)}, exitRefused},
+		{"refused resource", teardown.Result{Outcome: teardown.OutcomePreserved, Worktrees: worktree(teardown.DispositionRemoved),
+			Resources: teardown.ResourcesResult{Cleared: 1, Kept: 1, Refused: 1}}, exitRefused},
 		{"attempts used up", teardown.Result{Outcome: teardown.OutcomeFailed, Worktrees: worktree(teardown.DispositionFailed)}, exitFailed},
 		{"restored", teardown.Result{Outcome: teardown.OutcomeRestored}, exitDone},
 		{"deferred", teardown.Result{Outcome: teardown.OutcomeDeferred}, exitRetryable},

@@ -113,6 +113,9 @@ func exitOfResult(result teardown.Result) exitCode {
 			codes = append(codes, exitFailed)
 		}
 	}
+	if result.Resources.Refused > 0 {
+		codes = append(codes, exitRefused)
+	}
 	return worst(codes...)
 }
 

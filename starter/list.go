@@ -157,7 +157,7 @@ func (o *listOptions) add(t *table, s store.Summary, at time.Time) {
 	state, as := string(s.State), plain
 	changed, kept := s.UpdatedAt.UTC().Format(time.RFC3339), fmt.Sprint(s.BytesKept)
 	if o.outTerminal {
-		state, as = stateWords(s.State, s.ParkedReason)
+		state, as = stateWords(s.State, s.ParkedReason, s.WorktreesKept)
 		changed, kept = ago(s.UpdatedAt, at), ""
 		if s.BytesKept > 0 {
 			kept = bytesText(s.BytesKept)
@@ -207,7 +207,7 @@ func (p *program) completeIDs(cmd *cobra.Command, args []string, _ string) ([]st
 	var ids []string
 	// What could be read so far is offered.
 	_ = f.eachSession(ctx, store.SessionFilter{}, func(s store.Summary) error {
-		words, _ := stateWords(s.State, s.ParkedReason)
+		words, _ := stateWords(s.State, s.ParkedReason, s.WorktreesKept)
 		ids = append(ids, s.ID+"\t"+words)
 		return nil
 	})

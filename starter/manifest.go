@@ -208,6 +208,12 @@ func checkResources(m *teardown.Manifest) error {
 	return nil
 }
 
+// What Linux's and macOS's own file systems allow, in bytes.
+const (
+	maxPath = 4095
+	maxName = 255
+)
+
 // cleanPath checks a path and brings it into the one form in which paths are
 // compared. Links are not resolved: that takes a look at the machine.
 func cleanPath(path *string, field string) error {
@@ -220,7 +226,13 @@ func cleanPath(path *string, field string) error {
 	case !filepath.IsAbs(*path):
 		return invalid("%s is relative (%s); give an absolute path", field, shown(*path))
 	}
+	if len(*path) > maxPath {
+		return invalid("%s is too long (%d bytes); a path has at most %d", field, len(*path), maxPath)
+	}
 	for _, element := range strings.Split(*path, "/") {
+		if len(element) > maxName {
+			return invalid("%s holds a name that is too long (%d bytes); a file's or directory's has at most %d", field, len(element), maxName)
+		}
 		if element == ".." {
 			return invalid(`%s holds ".." (%s), which leads elsewhere behind a link; give the path without`, field, shown(*path))
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"unwind/internal/resource"
 	"unwind/internal/runtime"
 	"unwind/internal/store"
 	"unwind/internal/worktree"
@@ -76,19 +77,22 @@ type plannedRuntime struct {
 	alive     bool
 }
 
-// plannedResource: outcome is "cleared", "kept" or "refused".
+// plannedResource: outcome is "cleared", "kept", "refused" or, where it could
+// not be told, "failed".
 type plannedResource struct {
-	Kind    string        `json:"kind"`
-	Path    string        `json:"path"`
-	Outcome string        `json:"outcome"`
-	Code    teardown.Code `json:"code"`
-	Message string        `json:"message"`
+	Kind      string        `json:"kind"`
+	Path      string        `json:"path"`
+	Outcome   string        `json:"outcome"`
+	Code      teardown.Code `json:"code"`
+	Retryable bool          `json:"retryable"`
+	Message   string        `json:"message"`
 }
 
 const (
 	resourceCleared = "cleared"
 	resourceKept    = "kept"
 	resourceRefused = "refused"
+	resourceFailed  = "failed"
 )
 
 func (o *planOptions) run(ctx context.Context) error {
@@ -161,19 +165,31 @@ func (o *planOptions) plan(ctx context.Context, f *facts, seen sight) (plan, err
 	for _, report := range reports {
 		made.Worktrees = append(made.Worktrees, worktreeLineOf(report))
 	}
-	cleaner := cleaner(f.config)
-	for _, resource := range seen.resources() {
-		planned := plannedResource{Kind: resource.Kind, Path: resource.Path, Outcome: resourceCleared}
-		if resource.ClearedAt == nil {
-			if err := cleaner.Check(teardown.ResourceSpec{Kind: resource.Kind, Path: resource.Path}); err != nil {
-				planned.Outcome, planned.Code, planned.Message = resourceRefused, teardown.CodeOf(err), sentence(err.Error())
-			} else if resource.Kind != teardown.ResourceSecret && made.keepsWorktree() {
-				planned.Outcome = resourceKept
-			}
-		}
-		made.Resources = append(made.Resources, planned)
+	for _, row := range seen.resources() {
+		made.Resources = append(made.Resources, planResource(ctx, cleaner(f.config), row, made.keepsWorktree()))
 	}
 	return made, nil
+}
+
+// planResource: what is kept with a worktree is not looked at, for neither would
+// the finalization.
+func planResource(ctx context.Context, cleaner resource.Cleaner, row store.Resource, keepsWorktree bool) plannedResource {
+	planned := plannedResource{Kind: row.Kind, Path: row.Path, Outcome: resourceCleared}
+	switch {
+	case row.ClearedAt != nil:
+		return planned
+	case row.Kind != teardown.ResourceSecret && keepsWorktree:
+		planned.Outcome = resourceKept
+		return planned
+	}
+	if _, err := cleaner.Inspect(ctx, resource.Item{ID: row.ID, Kind: row.Kind, Path: row.Path}); err != nil {
+		told := errorObjectOf(err)
+		planned.Outcome, planned.Code, planned.Retryable, planned.Message = resourceRefused, told.Code, told.Retryable, sentence(err.Error())
+		if told.Retryable {
+			planned.Outcome = resourceFailed
+		}
+	}
+	return planned
 }
 
 func (o *planOptions) planRuntime(ctx context.Context, row store.Runtime) plannedRuntime {
@@ -342,8 +358,11 @@ func (p plan) exit() exitCode {
 		codes = append(codes, exitOfDisposition(report.Disposition, report.Retryable))
 	}
 	for _, resource := range p.Resources {
-		if resource.Outcome == resourceRefused {
+		switch resource.Outcome {
+		case resourceRefused:
 			codes = append(codes, exitRefused)
+		case resourceFailed:
+			codes = append(codes, exitRetryable)
 		}
 	}
 	return worst(codes...)
@@ -354,7 +373,7 @@ func (o *planOptions) print(made plan) {
 		o.printJSON(made)
 		return
 	}
-	words, as := stateWords(made.State, parkedReasonOf(made.seen))
+	words, as := made.seen.words()
 	o.say("%s  %s", o.styled("Session "+made.SessionID, bold), o.styled(words, as))
 	if made.State == store.StateFinished {
 		o.say("Everything is released.")
@@ -373,18 +392,18 @@ func (o *planOptions) print(made plan) {
 		o.printWorktree(report, true)
 	}
 	for _, resource := range made.Resources {
-		o.say("%s %s: would be %s%s", resource.Kind, shown(resource.Path), resource.Outcome, because(resource.Code))
+		o.say("%s %s: %s%s", resource.Kind, shown(resource.Path), resourcePlanWords(resource.Outcome), because(resource.Code))
 		if resource.Message != "" {
 			o.say("  %s", resource.Message)
 		}
 	}
 }
 
-func parkedReasonOf(seen sight) string {
-	if seen.finalization == nil {
-		return ""
+func resourcePlanWords(outcome string) string {
+	if outcome == resourceFailed {
+		return "could not be told"
 	}
-	return seen.finalization.ParkedReason
+	return "would be " + outcome
 }
 
 func runtimePlanWords(rt plannedRuntime) string {

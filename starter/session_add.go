@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -167,7 +168,7 @@ func (a *addition) checkResources() error {
 }
 
 func cleaner(c config.Config) resource.Cleaner {
-	return resource.Cleaner{Roots: c.Roots, Home: c.Home, Protected: []string{c.StateDir}}
+	return resource.Cleaner{Roots: c.Roots, Home: c.Home, Protected: c.Protected()}
 }
 
 // canonical resolves the links above each worktree, by which two names of one
@@ -347,8 +348,12 @@ func (a *addition) done(generation int64, added bool) {
 		counted(len(m.Worktrees), "worktree", "worktrees"), counted(len(m.Resources), "resource", "resources"))
 }
 
-// within says where in the input an error belongs.
+// within says where in the input an error belongs. A name that this file system
+// has no room for is there neither now nor later.
 func within(where string, err error) error {
+	if errors.Is(err, syscall.ENAMETOOLONG) {
+		return invalid("%s: a name in the path is too long for the file system; correct it", where)
+	}
 	var own *teardown.Error
 	if !errors.As(err, &own) {
 		return fmt.Errorf("%s: %w", where, err)

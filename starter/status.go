@@ -179,6 +179,14 @@ func (s sight) resources() []store.Resource {
 	return of(s.Resources, func(r store.Resource) bool { return r.Generation == s.Session.Generation || r.ClearedAt == nil })
 }
 
+func isKept(wt store.LeasedWorktree) bool {
+	switch wt.Lease.Disposition {
+	case teardown.DispositionPreserved, teardown.DispositionRefused, teardown.DispositionFailed:
+		return true
+	}
+	return false
+}
+
 func of[T any](all []T, wanted func(T) bool) []T {
 	var some []T
 	for _, one := range all {
@@ -195,11 +203,7 @@ func (p *program) printSight(s sight) { fmt.Fprint(p.out, p.sightText(s)) }
 func (p *program) sightText(s sight) string {
 	var b bytes.Buffer
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	reason := ""
-	if s.finalization != nil {
-		reason = s.finalization.ParkedReason
-	}
-	words, as := stateWords(s.state, reason)
+	words, as := s.words()
 	line("%s  %s", p.styled("Session "+s.Session.ID, bold), p.styled(words, as))
 	line("%s", p.styled(s.summary(), faint))
 	p.sightRuntimes(&b, s)
@@ -208,6 +212,14 @@ func (p *program) sightText(s sight) string {
 	p.sightProgress(&b, s)
 	p.sightAdvice(&b, s)
 	return b.String()
+}
+
+func (s sight) words() (words string, as style) {
+	reason := ""
+	if s.finalization != nil {
+		reason = s.finalization.ParkedReason
+	}
+	return stateWords(s.state, reason, len(of(s.leased(), isKept)))
 }
 
 func (s sight) summary() string {

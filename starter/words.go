@@ -22,9 +22,9 @@ func stateOf(session store.Session, finalization *store.Finalization, at time.Ti
 	return store.StateTerminated
 }
 
-// stateWords says a state the way a person would. Nothing but what is shown to a
-// person depends on it.
-func stateWords(state store.SessionState, parkedReason string) (words string, as style) {
+// stateWords says a state the way a person would; kept counts the worktrees that
+// stay. Nothing but what is shown to a person depends on it.
+func stateWords(state store.SessionState, parkedReason string, kept int) (words string, as style) {
 	switch state {
 	case store.StateLive:
 		return "Live", green
@@ -33,14 +33,19 @@ func stateWords(state store.SessionState, parkedReason string) (words string, as
 	case store.StateHeld:
 		return "Held", yellow
 	case store.StateParked:
-		return parkedWords(parkedReason), yellow
+		return parkedWords(parkedReason, kept), yellow
 	}
 	return "Cleaning up", plain
 }
 
-func parkedWords(reason string) string {
+func parkedWords(reason string, kept int) string {
 	switch reason {
-	case teardown.ReasonPreserved, teardown.ReasonRefused:
+	case teardown.ReasonRefused:
+		if kept == 0 {
+			return "Resource refused"
+		}
+		return "Worktree kept"
+	case teardown.ReasonPreserved:
 		return "Worktree kept"
 	case teardown.ReasonRuntimeRefused:
 		return "Runtime kept"

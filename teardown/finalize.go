@@ -140,6 +140,8 @@ const (
 type ResourcesResult struct {
 	Cleared int `json:"cleared"`
 	Kept    int `json:"kept"`
+	// Refused are those of Kept that are not ours to remove.
+	Refused int `json:"refused,omitempty"`
 }
 
 // Failure is why a finalization is parked or failed.

@@ -58,11 +58,17 @@ func resultOfSession(ctx context.Context, q queries, sessionID string, generatio
 	if result.Resources, err = resourceCounts(ctx, q, me); err != nil {
 		return teardown.Result{}, err
 	}
+	if f.ParkedReason == teardown.ReasonRefused && !slices.ContainsFunc(result.Worktrees, wasRefused) {
+		// Else every one is tried, so what was not cleared was refused.
+		result.Resources.Refused = result.Resources.Kept
+	}
 	if result.Attempts == 0 && (f.FinishedAt != nil || somethingDecided(result)) {
 		result.Attempts = 1
 	}
 	return shortened(result), nil
 }
+
+func wasRefused(w teardown.WorktreeResult) bool { return w.Disposition == teardown.DispositionRefused }
 
 func somethingDecided(r teardown.Result) bool {
 	return slices.ContainsFunc(r.Runtimes, func(rt teardown.RuntimeResult) bool { return rt.Outcome != teardown.RuntimePending }) ||

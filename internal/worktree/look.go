@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"unwind/teardown"
 )
@@ -91,6 +92,9 @@ func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	git := l.engine.gitFor(l.place.admin, l.hooks)
 	git.workTree = l.dir
 	s.files, s.bytes = found.files, found.bytes
+	reached := l.lookAtCommits(ctx)
+	// No git of ours outlives the look.
+	defer reached()
 	head, headErr := headCommit(ctx, git)
 	s.head = head
 	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip()}
@@ -113,9 +117,28 @@ func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	if headErr != nil {
 		return nil
 	}
-	var err error
-	s.lost, err = commits{git: git, admin: l.place.admin, repo: l.place.repo}.look(ctx)
-	return s.addError(ctx, err, "what its commits are reached by")
+	lost := reached()
+	s.lost = lost.unanchored
+	return s.addError(ctx, lost.err, "what its commits are reached by")
+}
+
+// lost is what looking at the commits came to.
+type lost struct {
+	unanchored
+	err error
+}
+
+// lookAtCommits runs beside the look at the content: the two ask git different
+// questions, and git is what a look takes its time for.
+func (l *look) lookAtCommits(ctx context.Context) (wait func() lost) {
+	git := l.engine.gitFor(l.place.admin, Hooks{Name: l.hooks.Name, Inherit: l.hooks.Inherit})
+	git.workTree = l.dir
+	ended := make(chan lost, 1)
+	go func() {
+		found, err := commits{git: git, admin: l.place.admin, repo: l.place.repo}.look(ctx)
+		ended <- lost{found, err}
+	}()
+	return sync.OnceValue(func() lost { return <-ended })
 }
 
 // containment is step 3: what is inside and stays keeps this one.

@@ -28,6 +28,7 @@ const (
 	troubleSchema            // a table or column is missing
 	troubleNotOurs           // the file is not a database
 	troubleTaken             // the id is in use
+	troubleReadOnly          // whoever asks may only read
 )
 
 // troubleOf is the one place that knows both drivers' errors.
@@ -61,7 +62,9 @@ func troubleOfPostgres(state string) trouble {
 		return troubleTaken
 	case "42P01", "42703", "3F000": // undefined table, column, schema
 		return troubleSchema
-	case "57014", "55P03", "25006", "3D000": // cancelled, lock not available, read only (a standby), no such database
+	case "42501", "25006": // insufficient privilege, read-only transaction (a standby)
+		return troubleReadOnly
+	case "57014", "55P03", "3D000": // cancelled, lock not available, no such database
 		return troubleAway
 	}
 	switch state[:min(2, len(state))] {
@@ -81,8 +84,10 @@ func troubleOfSQLite(code int) trouble {
 	}
 	switch code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
-		sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_PROTOCOL:
+		sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_PROTOCOL:
 		return troubleAway
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
+		return troubleReadOnly
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
 		return troubleNotOurs
 	}
@@ -108,6 +113,8 @@ func (l location) explain(err error) error {
 	case troubleAway, troubleCollision:
 		return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: cause,
 			Message: "The database did not do what it was asked; check that it runs, that UNWIND_DATABASE_URL names it and that its disk is not full"}
+	case troubleReadOnly:
+		return l.readOnly(cause)
 	case troubleSchema:
 		return &teardown.Error{Code: teardown.CodeSchemaVersion, Cause: cause,
 			Message: "The database lacks a table that this version of unwind needs; run `unwind migrate`"}
@@ -124,6 +131,16 @@ func (l location) explain(err error) error {
 func (l location) notOurs(cause error) error {
 	return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Cause: cause, Message: fmt.Sprintf(
 		"%s is not a SQLite database, or a broken one; name another file in UNWIND_DATABASE_URL or restore this one", l.path)}
+}
+
+// readOnly says who may write. It counts as retryable, because a finalization
+// waits for a database and is not given up over one.
+func (l location) readOnly(cause error) error {
+	message := "The database may only be read by this user, or is a standby; name the primary in UNWIND_DATABASE_URL, with the user that owns the tables"
+	if l.dialect == SQLite {
+		message = fmt.Sprintf("This user may read, but not write the database; only the owner of %s and of its directory may, so run it as that user, or name another file in UNWIND_DATABASE_URL", l.path)
+	}
+	return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: cause, Message: message}
 }
 
 // internal is for what cannot happen unless a caller or a row is wrong.

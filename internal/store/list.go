@@ -32,16 +32,21 @@ type SessionFilter struct {
 // Summary is one session in a list.
 type Summary struct {
 	Session
-	State          SessionState     `db:"-"`
-	Round          int64            `db:"round"` // 0 if it was never begun
-	ParkedAt       *time.Time       `db:"parked_at"`
-	ParkedReason   string           `db:"parked_reason"`
-	FailureCode    teardown.Code    `db:"failure_code"`
-	FailureMessage string           `db:"failure_message"`
-	AttemptCount   int              `db:"attempt_count"`
-	NextAttemptAt  *time.Time       `db:"next_attempt_at"`
-	FinishedAt     *time.Time       `db:"finished_at"`
-	Outcome        teardown.Outcome `db:"outcome"`
+	State          SessionState  `db:"-"`
+	Round          int64         `db:"round"` // 0 if it was never begun
+	ParkedAt       *time.Time    `db:"parked_at"`
+	ParkedReason   string        `db:"parked_reason"`
+	FailureCode    teardown.Code `db:"failure_code"`
+	FailureMessage string        `db:"failure_message"`
+	AttemptCount   int           `db:"attempt_count"`
+	NextAttemptAt  *time.Time    `db:"next_attempt_at"`
+	FinishedAt     *time.Time    `db:"finished_at"`
+	StartedAt      *time.Time    `db:"started_at"`
+	LastAttemptAt  *time.Time    `db:"last_attempt_at"`
+	// When the runtimes were all gone, and the resources.
+	RuntimeReleasedAt  *time.Time       `db:"runtime_released_at"`
+	ResourcesClearedAt *time.Time       `db:"resources_cleared_at"`
+	Outcome            teardown.Outcome `db:"outcome"`
 	// Of this generation: all, and those not confirmed gone.
 	Runtimes     int `db:"runtimes"`
 	RuntimesLeft int `db:"runtimes_left"`
@@ -56,7 +61,8 @@ const summaryQuery = `SELECT s.id, s.host, COALESCE(s.task_id, '') AS task_id, s
 		s.held_until, s.held_by, s.manifest_hash, s.created_at, s.updated_at,
 		COALESCE(f.round, 0) AS round, f.parked_at, COALESCE(f.parked_reason, '') AS parked_reason,
 		COALESCE(f.failure_code, '') AS failure_code, COALESCE(f.failure_message, '') AS failure_message,
-		COALESCE(f.attempt_count, 0) AS attempt_count, f.next_attempt_at, f.finished_at, COALESCE(f.outcome, '') AS outcome,
+		COALESCE(f.attempt_count, 0) AS attempt_count, f.next_attempt_at, f.finished_at,
+		f.started_at, f.last_attempt_at, f.runtime_released_at, f.resources_cleared_at, COALESCE(f.outcome, '') AS outcome,
 		(SELECT COUNT(*) FROM runtimes r WHERE r.session_id = s.id AND r.generation = s.generation) AS runtimes,
 		(SELECT COUNT(*) FROM runtimes r WHERE r.session_id = s.id AND r.generation = s.generation AND r.released_at IS NULL) AS runtimes_left,
 		(SELECT COUNT(*) FROM leases l WHERE l.holder_kind = 'session' AND l.holder_id = s.id AND l.generation = s.generation) AS worktrees,
@@ -114,6 +120,17 @@ func (s *Store) Sessions(ctx context.Context, filter SessionFilter) ([]Summary, 
 		return nil
 	})
 	return page, err
+}
+
+// ChangedAt is the time of the newest fact, the session's or its finalization's.
+func (s Summary) ChangedAt() time.Time {
+	newest := s.UpdatedAt
+	for _, at := range []*time.Time{s.StartedAt, s.LastAttemptAt, s.RuntimeReleasedAt, s.ResourcesClearedAt, s.ParkedAt, s.FinishedAt} {
+		if at != nil && at.After(newest) {
+			newest = *at
+		}
+	}
+	return newest
 }
 
 func (s Summary) stateAt(at time.Time) SessionState {

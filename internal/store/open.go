@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -69,6 +70,22 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return s.at.explain(s.db.PingContext(ctx))
+}
+
+// Writable asks whether facts could be written, and writes none.
+func (s *Store) Writable(ctx context.Context) error {
+	nothing := errors.New("nothing is to be written")
+	err := s.write(ctx, func(tx queries) error {
+		// The databases refuse the statement, not what it would change.
+		if _, err := tx.exec(ctx, "UPDATE hosts SET name = name WHERE id = ?", ""); err != nil {
+			return s.at.explain(err)
+		}
+		return &teardown.Error{Cause: nothing}
+	})
+	if errors.Is(err, nothing) {
+		return nil
+	}
+	return err
 }
 
 // NewID makes an id for a runtime, a worktree or a resource. Later ones sort

@@ -57,6 +57,9 @@ func identify(target Target, path, dir string) (place, *halt) {
 	return p, p.checkOwner(dir)
 }
 
+// withoutIt is what to do about a main working tree.
+const withoutIt = "register the session without this worktree"
+
 // adminNamedBy reads dir's .git file and answers the admin directory it names.
 func adminNamedBy(target Target, path, dir string) (string, *halt) {
 	link := filepath.Join(dir, ".git")
@@ -79,7 +82,7 @@ func adminNamedBy(target Target, path, dir string) (string, *halt) {
 		if registeredAt(target, path) {
 			return "", keep(teardown.CodeIdentityMismatch, link, "the registered worktree's .git file names another repository, %s", printable(named))
 		}
-		return "", refuse(teardown.CodeMainWorktree, dir, "it is the main working tree of %s", printable(admin))
+		return "", refuse(teardown.CodeMainWorktree, dir, "it is the main working tree of %s, which is never removed; "+withoutIt, printable(admin))
 	}
 	return admin, nil
 }
@@ -93,7 +96,7 @@ func withoutGitFile(target Target, path, dir string, somethingElse bool) *halt {
 	case registered:
 		return keep(teardown.CodeIdentityMismatch, dir, "a worktree is registered here, but the directory has no .git file; `git worktree repair` may mend it")
 	case somethingElse:
-		return refuse(teardown.CodeMainWorktree, dir, "it is the main working tree of a repository")
+		return refuse(teardown.CodeMainWorktree, dir, "it is the main working tree of a repository, which is never removed; "+withoutIt)
 	case looksLikeRepository(dir):
 		return refuse(teardown.CodeUnsafeTarget, dir, "it is a git repository, not a worktree")
 	case target.Nonce != "":
@@ -150,14 +153,14 @@ func (p *place) findRepository(target Target, dir string) *halt {
 	if target.Repository != "" {
 		named, err := findRepository(target.Repository)
 		if err != nil {
-			return keep(teardown.CodeRepositoryMissing, target.Repository, "the repository cannot be found: %v", err)
+			return keep(teardown.CodeRepositoryMissing, target.Repository, "the repository cannot be found: %v; name any directory of the worktree's repository", err)
 		}
 		if named.common != p.repo.common {
-			return keep(teardown.CodeIdentityMismatch, dir, "the worktree belongs to another repository, %s", printable(p.repo.name()))
+			return keep(teardown.CodeIdentityMismatch, dir, "the worktree belongs to another repository, %s; name that one, or leave the repository out by hand", printable(p.repo.name()))
 		}
 	}
 	if p.path == p.repo.main {
-		return refuse(teardown.CodeMainWorktree, p.path, "it is the main working tree")
+		return refuse(teardown.CodeMainWorktree, p.path, "it is the main working tree, which is never removed; "+withoutIt)
 	}
 	if within(p.repo.common, p.path) || p.repo.main != "" && below(p.repo.main, p.path) {
 		return refuse(teardown.CodeUnsafeTarget, p.path, "it contains its own repository, %s", printable(p.repo.name()))

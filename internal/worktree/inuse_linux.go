@@ -30,13 +30,33 @@ func scanProcesses(on ground) (occupancy, error) {
 		what, err := scan.occupiesLastingly(pid)
 		switch {
 		case errors.Is(err, fs.ErrPermission):
-			seen.hidden++
+			if mayStand(pid) {
+				seen.hidden++
+			}
 		case what != "":
 			comm, _ := os.ReadFile(procPath(pid, "comm"))
 			seen.occupants = append(seen.occupants, occupant{pid: pid, comm: string(bytes.TrimSpace(comm)), what: what})
 		}
 	}
 	return seen, nil
+}
+
+// The process's flags in /proc/PID/stat; this one marks a thread of the kernel.
+const kernelThread = 0x00200000
+
+// mayStand reports whether a process can be in anybody's way at all: one that has
+// ended, by now or as a zombie, and a thread of the kernel hold no directory.
+func mayStand(pid int) bool {
+	text, err := os.ReadFile(procPath(pid, "stat"))
+	if err != nil {
+		return ignoreGone(err) != nil
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 7 {
+		return true
+	}
+	flags, err := strconv.ParseUint(fields[6], 10, 64)
+	return !strings.Contains("ZXx", fields[0]) && (err != nil || flags&kernelThread == 0)
 }
 
 // How often and how long to wait for a child of ours that has not yet become

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -61,9 +62,9 @@ state directory.`,
 	}
 	flags := command.Flags()
 	flags.IntVar(&o.Port, "port", defaultPort, "port of Temporal on the loopback address, 0 for a free one (default: that of TEMPORAL_ADDRESS, or 7233)")
-	flags.Lookup("port").DefValue = ""
+	// pflag shows no default of 0; the help says the real one.
+	flags.Lookup("port").DefValue = "0"
 	flags.IntVar(&o.UIPort, "ui-port", 0, "port of the web UI, 0 for a free one (default: --port plus 1000)")
-	flags.Lookup("ui-port").DefValue = ""
 	flags.BoolVar(&o.Ephemeral, "ephemeral", false, "keep Temporal's data in memory only; the facts stay in the database")
 	return command
 }
@@ -80,6 +81,8 @@ type ready struct {
 }
 
 func (o *devOptions) run(ctx context.Context) error {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
 	c, err := o.config()
 	if err != nil {
 		return err
@@ -185,9 +188,12 @@ type child struct {
 	err   error         // how, from then on
 }
 
+// startChild starts a process that ends with us, however we end. The caller keeps
+// its thread locked for as long as the child shall live; see endWithParent.
 func startChild(command *exec.Cmd, name string) (*child, error) {
 	// A group of its own: Ctrl-C is for us, and we end the children in order.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	endWithParent(command.SysProcAttr)
 	command.Dir = "/"
 	if err := command.Start(); err != nil {
 		return nil, &teardown.Error{Code: teardown.CodeIOError, Cause: err, Message: name + " cannot be started"}

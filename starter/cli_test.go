@@ -42,7 +42,16 @@ func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 	}
 	require.Contains(t, b.must(), "Sessions:")
 	require.Contains(t, b.must("help", "settings"), "UNWIND_DATABASE_URL, --database-url")
+	require.Contains(t, b.must("help", "session", "add"), "unwind session add -f FILE")
+	require.Contains(t, b.must("help"), "Sessions:")
 	require.Contains(t, b.must("completion", "bash"), "unwind")
+	require.NotContains(t, b.must("dev", "--help"), "(default )")
+	for _, command := range []string{"list", "retry"} {
+		help := b.must(command, "--help")
+		for _, reason := range parkedReasons {
+			require.Contains(t, help, "\n  "+reason+" ")
+		}
+	}
 }
 
 func TestUsageErrors(t *testing.T) {
@@ -54,6 +63,10 @@ func TestUsageErrors(t *testing.T) {
 		"session ad":                 `"ad" is not a command of unwind session; did you mean add?`,
 		"list --stat x":              `unknown flag: --stat; see unwind list --help`,
 		"list x":                     `takes no arguments`,
+		"help nosuch":                `"nosuch" is not a command of unwind; see unwind --help`,
+		"help terminat":              `"terminat" is not a command of unwind; did you mean terminate?`,
+		"help session ad":            `"ad" is not a command of unwind session; did you mean add?`,
+		"help list x":                `"x" is not a command of unwind list; see unwind list --help`,
 		"hold s1 --for long":         `invalid argument "long" for "--for" flag`,
 		"terminate s1 --source=":     `--source takes 1 to 100 characters`,
 		"retry":                      `name the session to retry, or give --all`,

@@ -225,6 +225,9 @@ func (e *examination) database(ctx context.Context, c config.Config, here place)
 			e.unreachable(u.Hostname(), here)
 		}
 		return nil
+	case have == 0 && mayMake(c) != nil:
+		e.fail("database", exitUnavailable, "%s", sentence(mayMake(c).Error()))
+		return nil
 	case have == 0 && strings.HasPrefix(c.DatabaseURL, "sqlite:"):
 		e.ok("database", "%s is made when it is first used", c.Database())
 		return nil
@@ -236,6 +239,10 @@ func (e *examination) database(ctx context.Context, c config.Config, here place)
 	if err != nil {
 		e.fail("database", databaseExit(err), "%s", sentence(err.Error()))
 		return nil
+	}
+	if err := opened.Writable(ctx); err != nil {
+		e.fail("database", databaseExit(err), "%s", sentence(err.Error()))
+		return opened
 	}
 	e.ok("database", "%s, schema version %d", c.Database(), have)
 	return opened

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -277,9 +278,53 @@ func TestHold(t *testing.T) {
 	require.Contains(t, b.must("status", "s1"), "Session s1  Held")
 	require.Contains(t, b.must("hold", "s1", "--release"), "Finalization will start when Temporal is back")
 	require.False(t, object[held](t, b.must("hold", "s1", "--release", "--json")).Held)
-	require.Equal(t, exitUsage, b.run("hold", "s1", "--for", "1h", "--release").code)
-	require.Equal(t, exitUsage, b.run("hold", "s1", "--for", "-1h").code)
+	require.Contains(t, b.must("hold", "s1", "--release"), "Session s1 was not held; nothing to lift.")
+	for _, args := range [][]string{{"--for", "1h", "--release"}, {"--for", "0s", "--release"}, {"--for", "-1h"}, {"--for", "0s"}} {
+		r := b.run(append([]string{"hold", "s1"}, args...)...)
+		require.Equal(t, exitUsage, r.code, args)
+		require.Contains(t, r.stderr, "--release", args)
+		require.NotContains(t, r.stderr, "flags in the group", args)
+	}
 	require.Equal(t, exitRefused, b.run("hold", "s2").code)
+}
+
+func TestHoldOfASessionThatIsFinished(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.store()
+	finish(t, b, s, "s1")
+	r := b.run("hold", "s1", "--json")
+	require.Equal(t, exitRefused, r.code)
+	require.Contains(t, r.stderr, "session s1 is finished, so there is nothing to hold")
+	session, err := s.Session(t.Context(), "s1")
+	require.NoError(t, err)
+	require.Empty(t, session.HeldBy)
+	require.Contains(t, b.must("hold", "s1", "--release"), "was not held")
+}
+
+func TestRetryOfASessionThatIsHeld(t *testing.T) {
+	t.Parallel()
+	b, s := parked(t)
+	b.must("hold", "s1", "--for", "1h")
+	r := b.run("retry", "s1")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "The retry of session s1 is recorded (round 2). Held until 2")
+	require.Contains(t, r.stdout, "It begins when the hold ends or is lifted with `unwind hold s1 --release`.")
+	require.Equal(t, exitRetryable, b.run("retry", "s1", "--wait").code)
+	detail, err := s.SessionDetail(t.Context(), "s1")
+	require.NoError(t, err)
+	require.EqualValues(t, 3, detail.Finalizations[0].Round)
+}
+
+func TestListShowsTheNewestChange(t *testing.T) {
+	t.Parallel()
+	b, s := parked(t)
+	detail, err := s.SessionDetail(t.Context(), "s1")
+	require.NoError(t, err)
+	parkedAt := *detail.Finalizations[0].ParkedAt
+	require.True(t, parkedAt.After(detail.Session.UpdatedAt))
+	require.True(t, parkedAt.Equal(object[summaryReport](t, b.must("list", "--json")).UpdatedAt))
+	require.True(t, strings.HasSuffix(b.must("list"), "\t"+parkedAt.UTC().Format(time.RFC3339)+"\n"))
 }
 
 // Every command that takes the id of a session answers an unknown and an

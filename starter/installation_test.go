@@ -60,6 +60,26 @@ func TestDatabaseThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// A database is made only where it belongs: a misspelt directory is not.
+func TestDatabaseInADirectoryThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	dir := filepath.Join(b.root, "misspelt")
+	b.environment = b.environment.with("UNWIND_DATABASE_URL=sqlite://" + dir + "/unwind.db")
+	for _, line := range []string{"list", "status s1", "watch s1", "terminate s1", "retry s1", "hold s1", "plan s1", "hosts", "migrate", "reconcile"} {
+		r := b.run(append(strings.Fields(line), "--json")...)
+		require.Equal(t, exitUnavailable, r.code, line)
+		require.Contains(t, r.stderr, "there is no directory "+dir+" for the database; correct UNWIND_DATABASE_URL", line)
+		require.NoDirExists(t, dir, line)
+	}
+	r := b.run("doctor")
+	require.Contains(t, r.stdout, "fail\tdatabase\tthere is no directory "+dir)
+	require.NoDirExists(t, dir)
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.Empty(t, b.must("list"))
+	require.FileExists(t, filepath.Join(dir, "unwind.db"))
+}
+
 func TestTemporalThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -29,6 +29,15 @@ var parkedReasons = []string{
 	teardown.ReasonAttemptsExhausted, teardown.ReasonHostUnreachable, teardown.ReasonCancelled,
 }
 
+const reasonsHelp = `Reasons for which a session is parked:
+  preserved           a worktree holds what a person could miss
+  refused             a worktree is none that is ever removed, such as a main one
+  runtime_refused     a runtime is not for certain the session's
+  attempts_exhausted  a step failed as often as it may be tried, or the run was
+                      cancelled after the removals had begun
+  host_unreachable    no worker of its host takes work
+  cancelled           the run was cancelled when no removal was under way`
+
 func newListCommand(p *program) *cobra.Command {
 	o := &listOptions{program: p}
 	command := &cobra.Command{
@@ -38,6 +47,8 @@ func newListCommand(p *program) *cobra.Command {
 
 States: live; terminated, being finalized; parked, waits for a person or for its
 host; held, kept from the finalizer; finished.
+
+` + reasonsHelp + `
 
 When piped, the columns are separated by tabs: id, state, reason, host,
 generation, worktrees, worktrees kept, bytes kept, last change.`,
@@ -99,7 +110,7 @@ type summaryReport struct {
 func summaryOf(s store.Summary) summaryReport {
 	return summaryReport{
 		SessionID: s.ID, Host: s.Host, TaskID: s.TaskID, State: s.State, Generation: s.Generation, Round: s.Round,
-		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, TerminatedAt: s.TerminatedAt, HeldUntil: s.HeldUntil, HeldBy: s.HeldBy,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.ChangedAt(), TerminatedAt: s.TerminatedAt, HeldUntil: s.HeldUntil, HeldBy: s.HeldBy,
 		ParkedAt: s.ParkedAt, ParkedReason: s.ParkedReason, Failure: teardown.Failure{Code: s.FailureCode, Message: s.FailureMessage},
 		NextAttemptAt: s.NextAttemptAt, FinishedAt: s.FinishedAt, Outcome: s.Outcome,
 		Runtimes: s.Runtimes, RuntimesLeft: s.RuntimesLeft, Worktrees: s.Worktrees, WorktreesKept: s.WorktreesKept, BytesKept: s.BytesKept,
@@ -155,10 +166,10 @@ func (o *listOptions) check() error {
 
 func (o *listOptions) add(t *table, s store.Summary, at time.Time) {
 	state, as := string(s.State), plain
-	changed, kept := s.UpdatedAt.UTC().Format(time.RFC3339), fmt.Sprint(s.BytesKept)
+	changed, kept := s.ChangedAt().UTC().Format(time.RFC3339), fmt.Sprint(s.BytesKept)
 	if o.outTerminal {
 		state, as = stateWords(s.State, s.ParkedReason, s.WorktreesKept)
-		changed, kept = ago(s.UpdatedAt, at), ""
+		changed, kept = ago(s.ChangedAt(), at), ""
 		if s.BytesKept > 0 {
 			kept = bytesText(s.BytesKept)
 		}

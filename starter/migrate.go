@@ -47,6 +47,9 @@ func (o *migrateOptions) run(ctx context.Context) error {
 	if o.Status {
 		return o.status(ctx, c.DatabaseURL)
 	}
+	if err := mayMake(c); err != nil {
+		return err
+	}
 	report, err := store.Migrate(ctx, c.DatabaseURL)
 	if err != nil {
 		return err

@@ -2,16 +2,44 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"syscall"
 )
+
+// output is the standard output of one command line. It remembers the first
+// write that failed and tries no other, so that a command need not look at each.
+type output struct {
+	to     io.Writer
+	failed error
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	if o.failed != nil {
+		return 0, o.failed
+	}
+	n, err := o.to.Write(text)
+	o.failed = err
+	return n, err
+}
+
+// lost is the failure that a person has to hear of: not that of a reader who has
+// seen enough.
+func (o *output) lost() error {
+	if errors.Is(o.failed, syscall.EPIPE) {
+		return nil
+	}
+	return o.failed
+}
 
 // printJSON prints one object on a line of its own.
 func (p *program) printJSON(object any) {
 	encoder := json.NewEncoder(p.out)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(object); err != nil {
-		fmt.Fprintf(p.err, "%s: the output could not be written: %v\n", name, err)
-	}
+	// What is printed is always fit for JSON, and the output remembers its own
+	// failure.
+	_ = encoder.Encode(object)
 }
 
 // say prints a line for a person to standard output, unless --json is on.

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -76,11 +78,28 @@ func (p *program) openFacts(ctx context.Context) (*facts, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := mayMake(c); err != nil {
+		return nil, err
+	}
 	opened, err := store.Open(ctx, c.DatabaseURL)
 	if err != nil {
 		return nil, err
 	}
 	return &facts{Store: opened, config: c}, nil
+}
+
+// mayMake refuses to make a database in a directory that does not exist, which is
+// more likely a misspelt one. The state directory is ours to make.
+func mayMake(c config.Config) error {
+	path, isFile := sqlitePath(c.DatabaseURL)
+	if !isFile || filepath.Dir(path) == filepath.Clean(c.StateDir) {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+		return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Message: fmt.Sprintf(
+			"there is no directory %s for the database; correct UNWIND_DATABASE_URL, or make the directory", shown(filepath.Dir(path)))}
+	}
+	return nil
 }
 
 func (f *facts) close() { _ = f.Close() }

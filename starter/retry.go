@@ -37,7 +37,10 @@ func newRetryCommand(p *program) *cobra.Command {
 released is looked at again, at once, with all attempts anew.
 
 The retry is recorded first. If Temporal does not answer, the round begins when it
-is back. --all takes all sessions that are parked.
+is back; for a session that is held, when the hold ends or is lifted. --all takes
+all sessions that are parked.
+
+` + reasonsHelp + `
 
 --save-changes commits what is uncommitted (untracked files and the index included)
 to a ref below refs/unwind/saved/, compares it, and then removes the worktree; it
@@ -189,13 +192,18 @@ func (r *retrying) retry(ctx context.Context, id string) (retried, error) {
 		return done, nil
 	}
 	done.RequestID = uuid.NewString()
-	if err := r.signal(ctx, done, by); err != nil {
+	err = r.signal(ctx, done, by)
+	done.Signalled = err == nil
+	switch {
+	case seen.state == store.StateHeld:
+		done.Message = fmt.Sprintf("The retry of session %s is recorded (round %d). %s It begins when the hold ends or is lifted with `%s hold %s --release`.",
+			id, done.Round, heldText(seen.Session), name, id)
+	case err != nil:
 		done.Message = fmt.Sprintf("The retry of session %s is recorded (round %d) and will begin when Temporal is back: %s.",
 			id, done.Round, brief(err))
-		return done, nil
+	default:
+		done.Message = fmt.Sprintf("Session %s is being looked at again (round %d).", id, done.Round)
 	}
-	done.Signalled = true
-	done.Message = fmt.Sprintf("Session %s is being looked at again (round %d).", id, done.Round)
 	return done, nil
 }
 

@@ -27,9 +27,20 @@ func init() { cobra.EnableCommandSorting = false }
 
 // execute runs one command line and answers its exit code.
 func (p *program) execute(ctx context.Context, args []string) int {
+	out := &output{to: p.out}
+	p.out = out
 	root := newRootCommand(p)
 	root.SetArgs(append([]string{}, args...)) // never nil, or cobra takes the process's own
-	return p.end(root.ExecuteContext(ctx))
+	ended := root.ExecuteContext(ctx)
+	if out.failed != nil && errors.Is(ended, out.failed) {
+		ended = nil // said once, below
+	}
+	code := p.end(ended)
+	if err := out.lost(); err != nil {
+		p.note("%s: the output is not complete: %s; make room or send it elsewhere, then look again", name, sentence(err.Error()))
+		code = int(worst(exitCode(code), exitFailed))
+	}
+	return code
 }
 
 func newRootCommand(p *program) *cobra.Command {
@@ -74,6 +85,7 @@ whatever a person could miss is kept, with the reason and the list of it.`,
 	add(groupByHand, newWorktreeCommand(p), newRuntimeCommand(p))
 	add(groupInstallation, newDevCommand(p), newDoctorCommand(p), newHostsCommand(p), newMigrateCommand(p), newVersionCommand(p))
 	root.AddCommand(newSettingsTopic())
+	root.SetHelpCommand(newHelpCommand(root))
 	root.SetHelpCommandGroupID(groupInstallation)
 	root.SetCompletionCommandGroupID(groupInstallation)
 	group(root)
@@ -125,11 +137,46 @@ func group(command *cobra.Command) {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		advice := "see " + cmd.CommandPath() + " --help"
-		if alike := cmd.SuggestionsFor(args[0]); len(alike) > 0 {
-			advice = "did you mean " + strings.Join(alike, " or ") + "?"
-		}
-		return usageError("%q is not a command of %s; %s", args[0], cmd.CommandPath(), advice)
+		return unknownCommand(cmd, args[0])
+	}
+}
+
+func unknownCommand(parent *cobra.Command, word string) error {
+	advice := "see " + parent.CommandPath() + " --help"
+	if alike := parent.SuggestionsFor(word); len(alike) > 0 {
+		advice = "did you mean " + strings.Join(alike, " or ") + "?"
+	}
+	return usageError("%q is not a command of %s; %s", word, parent.CommandPath(), advice)
+}
+
+// newHelpCommand is cobra's own, except that an unknown command is an error.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		Long:  "Show the help of a command or of a topic, as its own --help does.",
+		RunE: func(_ *cobra.Command, args []string) error {
+			command, rest, err := root.Find(args)
+			switch {
+			case err != nil:
+				return err
+			case len(rest) > 0:
+				return unknownCommand(command, rest[0])
+			}
+			command.InitDefaultHelpFlag()
+			return command.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var words []string
+			if command, rest, err := root.Find(args); err == nil && len(rest) == 0 {
+				for _, below := range command.Commands() {
+					if below.IsAvailableCommand() || below.IsAdditionalHelpTopicCommand() {
+						words = append(words, below.Name()+"\t"+below.Short)
+					}
+				}
+			}
+			return words, cobra.ShellCompDirectiveNoFileComp
+		},
 	}
 }
 

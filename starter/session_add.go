@@ -35,8 +35,9 @@ Everything is looked at on this machine and pinned: a worktree by a mark in its
 administrative directory, a tmux session by its id, its server's process and a
 tag, a process by its start time. Later, only exactly these are touched.
 
-The same manifest again is a no-op, another one for the same id is a conflict. On
-any error nothing is registered. docs/manifest.md describes the manifest.`,
+The same manifest again is a no-op, also of a session that is finished: a new run
+needs another id. Another manifest for the same id is a conflict. On any error
+nothing is registered. docs/manifest.md describes the manifest.`,
 		Example: `  unwind session add -f s1.json
   make-manifest s1 | unwind session add -f -`,
 		Args: noArgs,
@@ -52,10 +53,11 @@ type addedSession struct {
 	Host       string `json:"host"`
 	Generation int64  `json:"generation"`
 	// Added is false if it was registered before with the same content.
-	Added     bool `json:"added"`
-	Runtimes  int  `json:"runtimes"`
-	Worktrees int  `json:"worktrees"`
-	Resources int  `json:"resources"`
+	Added     bool               `json:"added"`
+	State     store.SessionState `json:"state"`
+	Runtimes  int                `json:"runtimes"`
+	Worktrees int                `json:"worktrees"`
+	Resources int                `json:"resources"`
 }
 
 func (o *sessionAddOptions) run(ctx context.Context) error {
@@ -109,18 +111,18 @@ type addedPath struct {
 }
 
 func (a *addition) known(ctx context.Context) (bool, error) {
-	session, err := a.facts.Session(ctx, a.manifest.ID)
+	seen, err := a.facts.look(ctx, a.manifest.ID)
 	switch {
 	case teardown.CodeOf(err) == teardown.CodeSessionNotFound:
 		return false, nil
 	case err != nil:
 		return false, err
-	case session.ManifestHash != a.hash:
+	case seen.Session.ManifestHash != a.hash:
 		return false, &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf(
 			"session %s is already registered with another manifest; choose another id, or see `%s status %s`",
-			session.ID, name, session.ID)}
+			a.manifest.ID, name, a.manifest.ID)}
 	}
-	a.done(session.Generation, false)
+	a.done(seen.Session.Generation, seen.state, false)
 	return true, nil
 }
 
@@ -138,6 +140,10 @@ func (a *addition) add(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Once more: the same manifest may have been added while we waited.
+	if known, err := a.known(ctx); err != nil || known {
+		return err
+	}
 	if err := a.nest(ctx); err != nil {
 		return err
 	}
@@ -152,7 +158,7 @@ func (a *addition) add(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.done(1, added)
+	a.done(1, store.StateLive, added)
 	return nil
 }
 
@@ -197,9 +203,14 @@ func (a *addition) canonical() error {
 	return nil
 }
 
-// lock takes the path lock of each worktree, in the order that everybody uses.
+// lock takes the session's lock, so that a manifest is added once at a time, and
+// the path lock of each worktree, in the order that everybody uses.
 func (a *addition) lock(ctx context.Context) ([]*lock.Held, error) {
-	var held []*lock.Held
+	session, err := a.facts.config.Locks().Session(ctx, a.manifest.ID, a.lockWait(a.facts.config, "session "+a.manifest.ID))
+	if err != nil {
+		return nil, err
+	}
+	held := []*lock.Held{session}
 	for _, wt := range a.worktrees {
 		one, err := a.facts.config.Locks().Path(ctx, wt.Path, a.lockWait(a.facts.config, shown(wt.Path)))
 		if err != nil {
@@ -333,14 +344,22 @@ func (a *addition) inWorktree(rt teardown.Runtime) teardown.Runtime {
 	return rt
 }
 
-func (a *addition) done(generation int64, added bool) {
+func (a *addition) done(generation int64, state store.SessionState, added bool) {
 	m := a.manifest
 	if a.json {
-		a.printJSON(addedSession{SessionID: m.ID, Host: m.Host, Generation: generation, Added: added,
+		a.printJSON(addedSession{SessionID: m.ID, Host: m.Host, Generation: generation, Added: added, State: state,
 			Runtimes: len(m.Runtimes), Worktrees: len(m.Worktrees), Resources: len(m.Resources)})
 		return
 	}
-	if !added {
+	switch {
+	case added:
+	case state == store.StateFinished:
+		a.say("Session %s is finished, so nothing is registered; a new run needs another id.", m.ID)
+		return
+	case state != store.StateLive:
+		a.say("Session %s is registered with this content and was terminated; a new run needs another id, see `%s status %s`.", m.ID, name, m.ID)
+		return
+	default:
 		a.say("Session %s is already registered with this content; nothing to do.", m.ID)
 		return
 	}

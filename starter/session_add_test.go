@@ -84,6 +84,48 @@ func TestSessionAddPinsEverything(t *testing.T) {
 	})
 }
 
+// Two that add the same at once: one registers it, to the others it is known.
+func TestSessionAddOfTheSameAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	app := b.repository("app")
+	wt := b.worktree(app, "wt")
+	b.store()
+	b.environment = b.environment.with("UNWIND_LOCK_WAIT=2m")
+	content := b.manifest(teardown.Manifest{ID: "s1", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}})
+	const callers = 8
+	answers := make(chan ran, callers)
+	for range callers {
+		go func() { answers <- b.feed(content, "session", "add", "-f", "-", "--json") }()
+	}
+	added := 0
+	for range callers {
+		r := <-answers
+		require.Equal(t, exitDone, r.code, r.stderr)
+		if object[addedSession](t, r.stdout).Added {
+			added++
+		}
+	}
+	require.Equal(t, 1, added)
+}
+
+func TestSessionAddOfASessionThatIsOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	finish(t, b, b.store(), "s1")
+	content := b.manifest(teardown.Manifest{ID: "s1"})
+	r := b.feed(content, "session", "add", "-f", "-")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	require.Equal(t, "Session s1 is finished, so nothing is registered; a new run needs another id.\n", r.stdout)
+	again := object[addedSession](t, b.feed(content, "session", "add", "-f", "-", "--json").stdout)
+	require.False(t, again.Added)
+	require.Equal(t, store.StateFinished, again.State)
+
+	content = b.add(teardown.Manifest{ID: "s2"})
+	b.must("terminate", "s2")
+	require.Contains(t, b.feed(content, "session", "add", "-f", "-").stdout, "was terminated; a new run needs another id")
+}
+
 func TestSessionAddWithoutAnything(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -169,7 +211,7 @@ type badManifest struct {
 }
 
 var badManifests = []badManifest{
-	{"empty", ``, `the manifest is empty`, teardown.CodeInvalidManifest, exitUsage},
+	{"empty", ``, `the manifest is empty; docs/manifest.md shows`, teardown.CodeInvalidManifest, exitUsage},
 	{"not JSON", "{\n\"id\": s1}", `line 2 of the manifest is not JSON`, teardown.CodeInvalidManifest, exitUsage},
 	{"cut off", `{"id":"s1"`, `it is cut off`, teardown.CodeInvalidManifest, exitUsage},
 	{"a list", `[{"id":"s1"}]`, `it must be an object, not a list`, teardown.CodeInvalidManifest, exitUsage},
@@ -212,7 +254,7 @@ var badManifests = []badManifest{
 	{"no repository there", `{"id":"s1","worktrees":[{"repository":"@ROOT/plain","path":"@WT"}]}`, `@ROOT/plain`, "", exitRefused},
 	{"no worktree there", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@ROOT/none"}]}`, `there is no worktree at @ROOT/none`, teardown.CodeWorktreeMissing, exitRefused},
 	{"plain directory", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@ROOT/plain"}]}`, `@ROOT/plain`, "", exitRefused},
-	{"main working tree", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@APP"}]}`, `@APP`, teardown.CodeMainWorktree, exitRefused},
+	{"main working tree", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@APP"}]}`, `register the session without this worktree`, teardown.CodeMainWorktree, exitRefused},
 	{"outside of the roots", `{"id":"s1","worktrees":[{"repository":"@APP","path":"/usr/lib"}]}`, `UNWIND_ROOTS`, teardown.CodeOutsideRoots, exitRefused},
 	{"the root itself", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@ROOT"}]}`, `@ROOT`, teardown.CodeOutsideRoots, exitRefused},
 

@@ -21,7 +21,7 @@ import (
 func decodeStrict(what string, content []byte, into any) error {
 	content = bytes.TrimPrefix(content, []byte("\ufeff"))
 	if len(bytes.TrimSpace(content)) == 0 {
-		return invalid("%s is empty", what)
+		return invalid("%s is empty; docs/manifest.md shows what belongs into the input", what)
 	}
 	if offset, found := notText(content); found {
 		return &teardown.Error{Code: teardown.CodePathNotUTF8, Message: fmt.Sprintf(

@@ -37,6 +37,9 @@ var changes = []string{
 
 func (w *world) change(dir string, c change) {
 	path := filepath.Join(dir, c.Path)
+	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 && (c.What == "write" || c.What == "append") {
+		return // it would wait for a reader
+	}
 	git := func(args ...string) { _, _ = w.tryGit(dir, append([]string{"--literal-pathspecs"}, args...)...) }
 	switch c.What {
 	case "write":

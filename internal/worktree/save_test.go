@@ -692,8 +692,8 @@ func TestAboutIsReadAsItWasWritten(t *testing.T) {
 	if err != nil || fmt.Sprint(again) != fmt.Sprint(about) {
 		t.Errorf("got %+v, %v", again, err)
 	}
-	for _, bad := range []string{"", "version 2\x00", "version 1", "version 1\x00what x\x00", "version 1\x00perm 9\tp\x00", "version 1\x00perm 7777\tp\x00",
-		"version 1\x00flags z\tp\x00", "version 1\x00intent 160000\tp\x00", "version 1\x00path relative\x00"} {
+	for _, bad := range []string{"", "version 1\x00", "version 2\x00", "version 1", "version 1\x00path /a\x00what x\x00", "version 1\x00path /a\x00perm 9\tp\x00", "version 1\x00path /a\x00perm 7777\tp\x00",
+		"version 1\x00path /a\x00flags z\tp\x00", "version 1\x00path /a\x00intent 160000\tp\x00", "version 1\x00path relative\x00"} {
 		if _, err := parseAbout(bad); err == nil {
 			t.Errorf("%q is not refused", bad)
 		}

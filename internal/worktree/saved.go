@@ -132,6 +132,9 @@ func parseAbout(text string) (savedAbout, error) {
 			return a, fmt.Errorf("its record %q is not understood", record)
 		}
 	}
+	if a.path == "" {
+		return a, fmt.Errorf("it does not say where it was saved from")
+	}
 	return a, nil
 }
 

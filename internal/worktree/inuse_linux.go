@@ -56,7 +56,8 @@ func mayStand(pid int) bool {
 		return true
 	}
 	flags, err := strconv.ParseUint(fields[6], 10, 64)
-	return !strings.Contains("ZXx", fields[0]) && (err != nil || flags&kernelThread == 0)
+	dead := fields[0] == "Z" || fields[0] == "X" || fields[0] == "x"
+	return !dead && (err != nil || flags&kernelThread == 0)
 }
 
 // How often and how long to wait for a child of ours that has not yet become

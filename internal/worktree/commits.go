@@ -175,11 +175,70 @@ func (c commits) unreached(ctx context.Context, from, known []string, options ..
 	for _, own := range ownRefs {
 		args = append(args, "--exclude="+own+"/*")
 	}
+	// A symbolic ref anchors nothing by itself, and one that leads to HEAD or to
+	// refs of this worktree's own dies with it.
+	symbolic, err := c.symbolicRefs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range symbolic {
+		args = append(args, "--exclude="+ref)
+	}
 	out, err := c.git.run(ctx, strings.NewReader(stdin.String()), append(args, "--glob=refs/*")...)
 	if err != nil {
 		return nil, err
 	}
 	return parseTips(out)
+}
+
+// symbolicRefs lists the shared refs that only name another one. They are always
+// loose files: packed-refs cannot hold them.
+func (c commits) symbolicRefs(ctx context.Context) ([]string, error) {
+	if _, err := os.Lstat(filepath.Join(c.repo.common, "reftable")); err == nil {
+		return c.symbolicRefsByGit(ctx)
+	}
+	var symbolic []string
+	err := filepath.WalkDir(filepath.Join(c.repo.common, "refs"), func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case !entry.Type().IsRegular():
+			// Git follows a link among its refs, wherever it leads.
+			if entry.Type()&fs.ModeSymlink != 0 {
+				symbolic = append(symbolic, refAt(c.repo.common, path))
+			}
+			return nil
+		}
+		text, err := readSmall(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if strings.HasPrefix(text, "ref:") {
+			symbolic = append(symbolic, refAt(c.repo.common, path))
+		}
+		return err
+	})
+	return symbolic, err
+}
+
+func refAt(common, path string) string {
+	return strings.TrimPrefix(path, common+"/")
+}
+
+func (c commits) symbolicRefsByGit(ctx context.Context) ([]string, error) {
+	out, err := c.git.run(ctx, nil, "for-each-ref", "--format=%(symref) %(refname)")
+	if err != nil {
+		return nil, err
+	}
+	var symbolic []string
+	for line := range strings.Lines(out) {
+		if target, ref, found := strings.Cut(strings.TrimSpace(line), " "); found && target != "" {
+			symbolic = append(symbolic, ref)
+		}
+	}
+	return symbolic, nil
 }
 
 func sharedReflogs(common string) ([]string, error) {

@@ -26,6 +26,7 @@ var hardening = []string{
 	"core.splitIndex=false",
 	"core.ignoreCase=false",
 	"core.trustctime=true",
+	"core.ignoreStat=false",
 	"core.checkStat=default",
 	"status.showUntrackedFiles=all",
 	"diff.ignoreSubmodules=none",

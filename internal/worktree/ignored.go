@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -89,7 +90,11 @@ func (c *contents) reconcile(ctx context.Context) (leftovers, error) {
 	slices.Sort(left.untracked)
 	main := openMain(c.main)
 	defer main.close()
+	walked := map[string]bool{}
 	err := c.each(ctx, func(kind byte, path string, is standing, known uint8) {
+		if c.ignored[path] {
+			walked[path] = true
+		}
 		switch {
 		case is == tracked && c.index.gitlinks[path]:
 			left.replaced = append(left.replaced, path)
@@ -99,9 +104,36 @@ func (c *contents) reconcile(ctx context.Context) (leftovers, error) {
 			left.hidden = append(left.hidden, path)
 		}
 	})
+	left.precious = append(left.precious, c.appeared(walked)...)
 	slices.Sort(left.precious)
 	slices.Sort(left.hidden)
 	return left, err
+}
+
+// appeared answers the ignored files and directories that git saw and the walk
+// before it did not.
+func (c *contents) appeared(walked map[string]bool) []string {
+	if c.policy == IgnoredDiscard {
+		return nil
+	}
+	for i := range c.tree.nodes {
+		walked[c.tree.path(int32(i))+"/"] = true
+	}
+	for _, known := range slices.Concat(c.tree.nested, c.tree.gitDirs, c.tree.mounts, c.tree.unreadable) {
+		walked[known], walked[known+"/"] = true, true
+	}
+	var late []string
+	for path := range c.ignored {
+		if !walked[path] && (c.policy == IgnoredPreserve || !belowRegenerableName(path)) {
+			late = append(late, path)
+		}
+	}
+	return late
+}
+
+func belowRegenerableName(path string) bool {
+	names := strings.Split(path, "/")
+	return slices.ContainsFunc(names[:len(names)-1], func(name string) bool { return regenerable[name] })
 }
 
 func (c *contents) know(i int, dir string, known []uint8) uint8 {
@@ -184,7 +216,19 @@ func (m mainCheckout) equals(worktree, path string) bool {
 		return false
 	}
 	defer theirs.Close()
-	return our.size == their.size && sameContent(ours, theirs)
+	return our.size == their.size && !onlyCopy(ours, theirs) && sameContent(ours, theirs)
+}
+
+// onlyCopy reports whether two files are one, under one name: a bind mount shows
+// it in two places, and it is gone from both with the worktree.
+func onlyCopy(a, b *os.File) bool {
+	one, err := a.Stat()
+	other, otherErr := b.Stat()
+	if err != nil || otherErr != nil {
+		return true
+	}
+	links, ok := one.Sys().(*syscall.Stat_t)
+	return os.SameFile(one, other) && (!ok || links.Nlink < 2)
 }
 
 func sameContent(a, b io.Reader) bool {

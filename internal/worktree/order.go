@@ -76,6 +76,8 @@ func (e *Engine) removeByHand(ctx context.Context, target Target, hooks Hooks, f
 	if err != nil {
 		return Report{Path: target.Path}.orFailed(err)
 	}
+	// What was removed is gone: whatever is at its path now is somebody's.
+	family.gone = nil
 	report, err := e.remove(ctx, target, journal, hooks, family, true)
 	report = report.orFailed(err)
 	if _, condemned := journal.Quarantine(); !condemned && report.Quarantine == "" {

@@ -377,6 +377,12 @@ var dirtScenarios = []scenario{
 		w.do(os.WriteFile(path, []byte("app v2\n"), 0o644))
 		w.do(os.Chtimes(path, info.ModTime(), info.ModTime()))
 	}},
+	{name: "edit hidden by ignoreStat", want: "preserved:modified", build: func(w *world) {
+		path := filepath.Join(w.worktree("a"), "src/app.txt")
+		w.git(w.repo, "config", "core.ignoreStat", "true")
+		w.appendTo(path, "edit")
+		w.keep(path)
+	}},
 	{name: "edit hidden by core.worktree", want: "preserved:modified", build: func(w *world) {
 		a := w.worktree("a")
 		w.git(w.repo, "config", "extensions.worktreeConfig", "true")
@@ -575,6 +581,19 @@ var commitScenarios = []scenario{
 	{name: "main checkout's detached HEAD is the only other anchor", want: "removed", build: func(w *world) {
 		oid := w.commit(w.detached("a"), "only.txt")
 		w.git(w.repo, "checkout", "-q", oid)
+		w.keepCommit(oid)
+	}},
+	{name: "shared symbolic ref that leads to the worktree's own HEAD", want: "removed", build: func(w *world) {
+		a := w.detached("a")
+		w.git(a, "symbolic-ref", "refs/heads/current", "HEAD")
+		w.keepCommit(w.commit(a, "only.txt"))
+	}},
+	{name: "shared symbolic ref that leads to a ref of the worktree's own", want: "removed", build: func(w *world) {
+		a := w.worktree("a")
+		oid := w.commit(a, "only.txt")
+		w.git(a, "update-ref", "refs/worktree/mine", oid)
+		w.git(a, "symbolic-ref", "refs/heads/current", "refs/worktree/mine")
+		w.git(a, "reset", "-q", "--hard", "HEAD~1")
 		w.keepCommit(oid)
 	}},
 	{name: "ref of the worktree's own", want: "removed", build: func(w *world) {

@@ -28,7 +28,6 @@ type Carried struct {
 	Round      int64          `json:"round"`
 	Pending    []RetryRequest `json:"pending,omitempty"`
 	Handled    []string       `json:"handled,omitempty"`
-	StartedAt  time.Time      `json:"started_at"`
 }
 
 // RetryRequest is the payload of RetrySignal. The zero value is a plain retry.

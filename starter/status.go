@@ -250,7 +250,7 @@ func (p *program) sightRuntimes(b *bytes.Buffer, s sight) {
 			fmt.Fprintf(b, "    %s\n", sentence(rt.Message))
 		}
 		if rt.SnapshotPath != "" {
-			fmt.Fprintf(b, "    last screen: %s\n", shown(rt.SnapshotPath))
+			fmt.Fprintf(b, "    last screen: %s; `%s snapshot %s` prints it\n", shown(rt.SnapshotPath), name, s.Session.ID)
 		}
 	}
 }

@@ -78,8 +78,10 @@ const (
 	CodeWorktreeDeleting Code = "worktree_deleting"
 	CodeWorktreeRemoved  Code = "worktree_removed"
 	CodeWorktreeMissing  Code = "worktree_missing"
-	CodeInvalidConfig    Code = "invalid_config"
-	CodeInternal         Code = "internal"
+	// CodeSnapshotMissing: no scrollback of the session is kept (any more).
+	CodeSnapshotMissing Code = "snapshot_missing"
+	CodeInvalidConfig   Code = "invalid_config"
+	CodeInternal        Code = "internal"
 )
 
 // Reasons for which a finalization is parked.

@@ -71,6 +71,8 @@ type process struct {
 	workflows worker.Worker
 	host      worker.Worker
 	endLoop   func()
+	// pruned is when snapshots were last looked through.
+	pruned time.Time
 	// fatal takes the error with which a part cannot go on; one of each worker
 	// fits.
 	fatal chan error
@@ -179,6 +181,7 @@ func (w *process) startLoop() {
 // have lost its data: without them no workflow would go on.
 func (w *process) pass(ctx context.Context) {
 	reconcile.Logged(ctx, w.reconciliation())
+	w.pruneSnapshots(ctx)
 	bounded, cancel := context.WithTimeout(ctx, againLimit)
 	defer cancel()
 	if err := w.registerSearchAttributes(bounded); err != nil && ctx.Err() == nil {

@@ -51,6 +51,8 @@ type Config struct {
 	LockWait          time.Duration // how long a step waits for a lock
 	StopTimeout       time.Duration // how long a stopping worker lets steps finish
 	ReconcileInterval time.Duration
+	SnapshotKeep      time.Duration // how long the scrollback of a finalized session is kept
+	SnapshotSpace     int64         // bytes that all kept scrollback may take
 
 	SearchAttributes bool
 	LogLevel         slog.Level

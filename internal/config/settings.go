@@ -96,7 +96,7 @@ func init() {
 			parse: duration(time.Millisecond, 30*day, ms(func(c *Config) *int64 { return &c.Policy.MaximumIntervalMS }))},
 		{Variable: "UNWIND_RETRY_ATTEMPTS", Flag: "retry-attempts", Default: "10",
 			Help:  "attempts of a step before the finalization is parked",
-			parse: number(1, 100000, func(c *Config, n int) { c.Policy.MaximumAttempts = int32(n) })},
+			parse: number(100000, func(c *Config, n int) { c.Policy.MaximumAttempts = int32(n) })},
 		{Variable: stepTimeout, Flag: "step-timeout", Default: "10m",
 			Help:  "time limit of one attempt of a step",
 			parse: duration(time.Second, 30*day, ms(func(c *Config) *int64 { return &c.Policy.StepTimeoutMS }))},
@@ -108,10 +108,10 @@ func init() {
 			parse: duration(time.Second, 30*day, ms(func(c *Config) *int64 { return &c.Policy.HostTimeoutMS }))},
 		{Variable: "UNWIND_PARALLEL", Flag: "parallel", Default: "4",
 			Help:  "worktrees of one session that are removed at the same time",
-			parse: number(1, 64, func(c *Config, n int) { c.Policy.Parallel = n })},
+			parse: number(64, func(c *Config, n int) { c.Policy.Parallel = n })},
 		{Variable: "UNWIND_CONCURRENCY", Flag: "concurrency", Default: "8",
 			Help:  "steps that a worker carries out on its host at the same time",
-			parse: number(1, 1000, func(c *Config, n int) { c.Concurrency = n })},
+			parse: number(1000, func(c *Config, n int) { c.Concurrency = n })},
 		{Variable: lockWait, Flag: "lock-wait", Default: "2m, at most half the time limit of a step", derived: true,
 			Help:  "how long a step waits for a lock before it answers busy and is retried",
 			parse: duration(0, day, func(c *Config, d time.Duration) { c.LockWait = d })},
@@ -121,6 +121,13 @@ func init() {
 		{Variable: "UNWIND_RECONCILE_INTERVAL", Flag: "reconcile-interval", Default: "30s",
 			Help:  "pause between two looks of a worker at its host's facts",
 			parse: duration(100*time.Millisecond, day, func(c *Config, d time.Duration) { c.ReconcileInterval = d })},
+
+		{Variable: "UNWIND_SNAPSHOT_KEEP", Flag: "snapshot-keep", Default: "720h",
+			Help:  "how long the scrollback of a session that is finalized is kept",
+			parse: duration(time.Minute, 3650*day, func(c *Config, d time.Duration) { c.SnapshotKeep = d })},
+		{Variable: "UNWIND_SNAPSHOT_SPACE", Flag: "snapshot-space", Default: "1024",
+			Help:  "MiB that all kept scrollback of this host may take; beyond that the oldest goes",
+			parse: number(1<<20, func(c *Config, n int) { c.SnapshotSpace = int64(n) << 20 })},
 
 		{Variable: "UNWIND_SEARCH_ATTRIBUTES", Flag: "search-attributes", Default: "on",
 			Help:  "register and set search attributes in Temporal: on or off",
@@ -176,11 +183,11 @@ func short(d time.Duration) string {
 	return s
 }
 
-func number(least, most int, set func(*Config, int)) func(*Config, string) (string, bool) {
+func number(most int, set func(*Config, int)) func(*Config, string) (string, bool) {
 	return func(c *Config, value string) (string, bool) {
 		n, err := strconv.Atoi(value)
-		if err != nil || n < least || n > most {
-			return fmt.Sprintf("use a whole number from %d to %d", least, most), false
+		if err != nil || n < 1 || n > most {
+			return fmt.Sprintf("use a whole number from 1 to %d", most), false
 		}
 		set(c, n)
 		return "", true

@@ -249,3 +249,21 @@ func TestStateDirectoryThatCannotBeUsed(t *testing.T) {
 	require.Equal(t, teardown.CodeIOError, teardown.CodeOf(err))
 	require.ErrorContains(t, err, "session s1")
 }
+
+func TestDirectoryIsOneLockForAllNames(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "dir")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	held, err := lock.Directory(context.Background(), dir, lock.Wait{})
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(dir, dir+"-moved"))
+	_, err = lock.Directory(context.Background(), dir+"-moved", lock.Wait{})
+	require.Equal(t, teardown.CodeBusy, teardown.CodeOf(err))
+	held.Release()
+	again, err := lock.Directory(context.Background(), dir+"-moved", patience)
+	require.NoError(t, err)
+	again.Release()
+	_, err = lock.Directory(context.Background(), dir, lock.Wait{})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -35,7 +35,7 @@ func adminState(admin string) ([]Finding, error) {
 		}
 	}
 	var all []Finding
-	if present["locked"] {
+	if present[lockFile] && !isMarked(admin) {
 		all = append(all, lockedFinding(admin))
 	}
 	if len(locks) > 0 {
@@ -59,14 +59,39 @@ func adminState(admin string) ([]Finding, error) {
 			all = append(all, finding(teardown.CodeSubmodule, "the repositories of its submodules would go with it; push them, then `git submodule deinit --all`, and delete them", submodules...))
 		}
 	}
-	if err := unix.Access(filepath.Dir(admin), unix.W_OK|unix.X_OK); err != nil {
-		all = append(all, finding(teardown.CodePermissionDenied, "the repository's registry cannot be written", filepath.Dir(admin)))
+	denied, err := unwritable(admin)
+	if len(denied) > 0 {
+		all = append(all, finding(teardown.CodePermissionDenied, "the repository's registry cannot be written, so the worktree's entry could not be dropped", denied...))
 	}
-	return all, nil
+	return all, err
+}
+
+// unwritable answers what would keep the entry from being taken out of the
+// registry and deleted.
+func unwritable(admin string) ([]string, error) {
+	var denied []string
+	registry := filepath.Dir(admin)
+	for _, dir := range []string{filepath.Dir(registry), registry, admin} {
+		if s, err := statAt(unix.AT_FDCWD, dir); err != nil || s.frozen || unix.Access(dir, unix.W_OK|unix.X_OK) != nil {
+			denied = append(denied, dir)
+		}
+	}
+	err := filepath.WalkDir(admin, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == admin {
+			return ignoreAbsent(err)
+		}
+		s, err := statAt(unix.AT_FDCWD, path)
+		foreign := err == nil && entry.IsDir() && int(s.uid) != os.Geteuid() && unix.Access(path, unix.W_OK|unix.X_OK) != nil
+		if s.frozen || foreign {
+			denied = append(denied, path)
+		}
+		return ignoreAbsent(err)
+	})
+	return denied, err
 }
 
 func lockedFinding(admin string) Finding {
-	reason, err := readSmall(filepath.Join(admin, "locked"))
+	reason, err := readSmall(filepath.Join(admin, lockFile))
 	if err != nil || strings.TrimSpace(reason) == "" {
 		reason = "no reason given"
 	}

@@ -225,11 +225,12 @@ func (k *capturer) mode(path string, s stat) string {
 // trees has git name the trees. It writes the trees themselves, too, which hurts
 // nobody.
 func (k *capturer) trees(ctx context.Context, taken *capture) error {
-	temporary, err := os.MkdirTemp("", "unwind-save-")
+	temporary, done, err := scratch()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temporary)
+	defer done()
+	k.contents.reached("capturing")
 	if taken.work, err = k.workTree(ctx, filepath.Join(temporary, "work"), taken.files); err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type childJob struct {
 	Journal string
 	// Save: uncommitted work is saved first.
 	Save bool
+	// Temporary is the child's directory for temporary files, "" for ours.
+	Temporary string
 	// Bind is mounted on itself first, in a mount namespace of the child's own.
 	Bind string
 }
@@ -94,6 +96,9 @@ func (j childJob) command(t testing.TB) *exec.Cmd {
 	}
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), childMode+"="+string(text))
+	if j.Temporary != "" {
+		cmd.Env = append(cmd.Env, "TMPDIR="+j.Temporary)
+	}
 	cmd.Dir = "/"
 	cmd.Stderr = os.Stderr
 	return cmd

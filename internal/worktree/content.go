@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"iter"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -21,6 +20,8 @@ type contents struct {
 	policy IgnoredPolicy
 	tree   *tree
 	skip   map[string]bool
+	// reached is the engine's.
+	reached func(step string)
 
 	index   indexList
 	tracked trackedChanges
@@ -124,13 +125,14 @@ func (i indexList) info() io.Reader {
 // compare has git compare the directory with a copy of the index that holds no
 // file data and no flags, so that git reads every file.
 func (c *contents) compare(ctx context.Context) error {
-	temporary, err := os.MkdirTemp("", "unwind-index-")
+	temporary, done, err := scratch()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temporary)
+	defer done()
 	bare := *c.git
 	bare.index = filepath.Join(temporary, "index")
+	c.reached("comparing")
 	if _, err := bare.run(ctx, c.index.info(), "update-index", "-z", "--index-info"); err != nil {
 		return err
 	}

@@ -22,12 +22,12 @@ func expect(t *testing.T, reports []Report, want ...string) {
 }
 
 // steps are all step boundaries of a removal, in order.
-var steps = []string{"moving aside", "moved aside", "looked again", "rescued", "condemned", "deleting", "deleted", "dropping", "entry moved", "dropped"}
+var steps = []string{"moving aside", "marked", "moved aside", "looked again", "rescued", "condemned", "deleting", "deleted", "dropping", "entry moved", "dropped"}
 
 func condemnedAt(step string) bool {
 	for i, s := range steps {
 		if s == step {
-			return i > 3
+			return i > 4
 		}
 	}
 	return false
@@ -140,7 +140,7 @@ func (w *world) checkCrashed(step string, before map[string]string, quarantine s
 func TestCrashThenDirtyIsPutBack(t *testing.T) {
 	t.Parallel()
 	for _, kind := range journals {
-		for _, step := range steps[:4] {
+		for _, step := range steps[:5] {
 			t.Run(kind.name+"/"+step, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)

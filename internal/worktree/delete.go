@@ -34,25 +34,41 @@ type deletion struct {
 // success.
 func deleteDirectory(ctx context.Context, dir string, progress func(teardown.Progress), reached func(string)) error {
 	d := &deletion{ctx: ctx, progress: progress, reached: reached, euid: os.Geteuid(), done: teardown.Progress{Step: "deleting"}}
+	return d.delete(dir, func(parent int) error {
+		if err := d.unlink(d.fd(), ".git", 0); err != nil {
+			return err
+		}
+		return d.unlink(parent, filepath.Base(dir), unix.AT_REMOVEDIR)
+	})
+}
+
+// emptyDirectory deletes everything in dir but its .git file.
+func emptyDirectory(ctx context.Context, dir string, progress func(teardown.Progress), reached func(string)) error {
+	d := &deletion{ctx: ctx, progress: progress, reached: reached, euid: os.Geteuid(), done: teardown.Progress{Step: "deleting"}}
+	return d.delete(dir, func(int) error { return nil })
+}
+
+// delete empties dir, and then does the rest with its parent.
+func (d *deletion) delete(dir string, rest func(parent int) error) error {
 	defer d.close()
 	parent, err := openRetry(unix.AT_FDCWD, filepath.Dir(dir))
 	if err != nil {
 		return ignoreAbsent(err)
 	}
 	defer func() { _ = unix.Close(parent) }()
-	base := filepath.Base(dir)
-	if err := d.open(parent, base); err != nil {
+	above, err := fdStat(parent)
+	if err != nil {
+		return err
+	}
+	d.dev = above.id.dev
+	if err := d.open(parent, filepath.Base(dir)); err != nil {
 		return ignoreAbsent(err)
 	}
-	d.dev = d.top().id.dev
 	if err := d.empty(); err != nil {
 		return err
 	}
-	if err := d.unlink(d.fd(), ".git", 0); err != nil {
-		return err
-	}
 	d.report()
-	return d.unlink(parent, base, unix.AT_REMOVEDIR)
+	return rest(parent)
 }
 
 func ignoreAbsent(err error) error {
@@ -71,7 +87,7 @@ func (d *deletion) open(parent int, name string) error {
 	if s.kind != unix.S_IFDIR {
 		return fmt.Errorf("%s: %w", printable(name), unix.ENOTDIR)
 	}
-	if len(d.levels) > 0 && (s.mount || s.id.dev != d.dev) {
+	if s.mount || s.id.dev != d.dev {
 		return fmt.Errorf("something is mounted on %s: %w", printable(name), unix.EBUSY)
 	}
 	if s.perm&0o700 != 0o700 && int(s.uid) == d.euid {

@@ -86,6 +86,10 @@ func (e *Engine) unregister(ctx context.Context, p place, name string, hooks Hoo
 	if err := renameNoReplace(p.admin, dropped); err != nil {
 		return rescued, err
 	}
+	if !isInstance(dropped, p.entry) {
+		// It was registered anew since it was compared.
+		return rescued, renameNoReplace(dropped, p.admin)
+	}
 	e.reach("entry moved")
 	late, err := e.keepLate(ctx, p, dropped, before, name, hooks)
 	rescued = append(rescued, late...)
@@ -95,10 +99,11 @@ func (e *Engine) unregister(ctx context.Context, p place, name string, hooks Hoo
 	return rescued, nil
 }
 
-// stillRegistered: the entry is there and is the one we looked at.
+// stillRegistered: the entry is there and is the one we looked at, and nothing
+// at the path belongs to it.
 func (p place) stillRegistered() bool {
 	nonce, err := readNonce(p.admin)
-	return err == nil && nonce == p.nonce && registeredPath(p.admin) == p.path
+	return err == nil && nonce == p.nonce && isInstance(p.admin, p.entry) && registeredPath(p.admin) == p.path && !claimedAt(p.path, p.admin)
 }
 
 // keepLate rescues what was written into the entry between the last look and

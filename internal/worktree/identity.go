@@ -21,6 +21,8 @@ type place struct {
 	path  string // canonical, where it is registered
 	repo  repository
 	admin string
+	// entry is the admin directory's instance.
+	entry instance
 	nonce string
 	// info is the directory's, nil if nothing is at the path.
 	info fs.FileInfo
@@ -79,6 +81,9 @@ func adminNamedBy(target Target, path, dir string) (string, *halt) {
 		return "", danglingGitFile(target, path, named)
 	}
 	if _, err := os.Lstat(filepath.Join(admin, "commondir")); err != nil {
+		if filepath.Base(filepath.Dir(admin)) == "worktrees" && looksLikeRepository(filepath.Dir(filepath.Dir(admin))) {
+			return "", keep(teardown.CodeCannotInspect, admin, "the worktree's administration is damaged: its file commondir cannot be looked at: %v", err)
+		}
 		if registeredAt(target, path) {
 			return "", keep(teardown.CodeIdentityMismatch, link, "the registered worktree's .git file names another repository, %s", printable(named))
 		}
@@ -179,6 +184,9 @@ func (p *place) checkRegistration(target Target) *halt {
 	if len(here) > 1 {
 		return keep(teardown.CodeIdentityMismatch, p.path, "%d entries of the registry name this path", len(here))
 	}
+	if p.entry, err = instanceOf(p.admin); err != nil {
+		return keep(teardown.CodeCannotInspect, p.admin, "the worktree's administration cannot be looked at: %v", err)
+	}
 	if len(here) == 0 || here[0].admin != p.admin {
 		elsewhere := registeredPath(p.admin)
 		return keep(teardown.CodeIdentityMismatch, p.path, "the .git file belongs to the worktree at %s; this one was copied or moved (`git worktree repair` mends a move)", printable(elsewhere))
@@ -222,10 +230,10 @@ func withNonce(entries []registration, nonce string) *registration {
 // not there.
 func identifyMissing(target Target, path string) (place, *halt) {
 	nothing := gone("", path, "nothing is at the path")
-	if target.Repository == "" {
-		return place{}, nothing
+	if left := forgotten(path); len(left) > 0 {
+		nothing = keepForgotten(path, left)
 	}
-	repo, err := findRepository(target.Repository)
+	repo, err := repositoryOf(target, path)
 	if err != nil {
 		return place{}, nothing
 	}
@@ -237,7 +245,7 @@ func identifyMissing(target Target, path string) (place, *halt) {
 	switch len(here) {
 	case 0:
 		if target.Nonce == "" {
-			return place{}, nothing
+			return place{repo: repo}, nothing
 		}
 		if moved := withNonce(p.registered, target.Nonce); moved != nil {
 			return place{}, keep(teardown.CodeIdentityMismatch, path, "the worktree was moved to %s", printable(moved.path))
@@ -245,12 +253,22 @@ func identifyMissing(target Target, path string) (place, *halt) {
 		return place{}, nothing
 	case 1:
 		p.admin = here[0].admin
+		if p.entry, err = instanceOf(p.admin); err != nil {
+			return place{}, keep(teardown.CodeCannotInspect, p.admin, "the worktree's administration cannot be looked at: %v", err)
+		}
 		if stop := p.checkNonce(target); stop != nil {
 			return place{}, stop
 		}
 		return p, nil
 	}
 	return place{}, keep(teardown.CodeIdentityMismatch, path, "%d entries of the registry name this path", len(here))
+}
+
+// keepForgotten: whoever moved it aside, and whatever has become of its
+// registration since, it may be the last place of somebody's work.
+func keepForgotten(path string, quarantines []string) *halt {
+	return &halt{teardown.DispositionPreserved, finding(teardown.CodeDebris,
+		"a removal had moved it aside, and its registration is gone; look through it, and move it back to "+printable(path)+" or delete it", quarantines...)}
 }
 
 // checkOwner: git would refuse to look at somebody else's repository, for good

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 
 	"unwind/teardown"
 )
@@ -92,9 +90,13 @@ func (e *Engine) inspectMissing(ctx context.Context, report *Report, p place, ho
 // lookMissing: steps 4 and 8 of the policy, and what only the index holds.
 func (e *Engine) lookMissing(ctx context.Context, p place, hooks Hooks) (seen, error) {
 	s := seen{branch: branchOf(p.admin)}
-	for _, quarantine := range quarantinesOf(p) {
-		f := finding(teardown.CodeBusy, "its removal was begun and is not finished; whoever began it will finish it", quarantine)
-		s.add(f)
+	for _, quarantine := range quarantinesAt(p.path) {
+		switch {
+		case claimedAt(quarantine, p.admin):
+			s.add(finding(teardown.CodeBusy, "its removal was begun and is not finished; whoever began it will finish it", quarantine))
+		case !isRemains(quarantine):
+			s.add(keepForgotten(p.path, []string{quarantine}).finding)
+		}
 	}
 	state, err := adminState(p.admin)
 	s.add(state...)
@@ -120,19 +122,6 @@ func (e *Engine) lookMissing(ctx context.Context, p place, hooks Hooks) (seen, e
 	}
 	s.lost = lost
 	return s, s.addError(ctx, err, "what its commits are reached by")
-}
-
-// quarantinesOf lists the directories beside a missing one that are it, moved
-// aside by a removal.
-func quarantinesOf(p place) []string {
-	return slices.DeleteFunc(quarantinesAt(p.path), func(dir string) bool {
-		named, err := readGitFile(filepath.Join(dir, ".git"))
-		if err != nil {
-			return true
-		}
-		admin, err := filepath.EvalSymlinks(named)
-		return err != nil || admin != p.admin
-	})
 }
 
 func (h Hooks) report(p teardown.Progress) {

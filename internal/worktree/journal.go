@@ -21,12 +21,18 @@ type record struct {
 	Quarantine []byte `json:"quarantine"`
 	Condemned  bool   `json:"condemned"`
 	Saved      string `json:"saved,omitempty"`
+	// Directory is the worktree's directory, Entry the admin directory. A journal
+	// says nothing about others, which may have come to the same paths by now.
+	Directory instance `json:"directory"`
+	Entry     instance `json:"entry"`
 }
 
 // AdminJournal is the Journal of a removal by hand, without a database: a file
 // of ours in the worktree's admin directory, which goes away with it.
 type AdminJournal struct {
+	path   string
 	admin  string // "" if the worktree has none
+	entry  instance
 	record record
 }
 
@@ -37,11 +43,14 @@ func (e *Engine) AdminJournal(target Target) (*AdminJournal, error) {
 	if err != nil {
 		return nil, err
 	}
-	journal := &AdminJournal{admin: adminDirOf(target, path)}
+	journal := &AdminJournal{path: path, admin: adminDirOf(target, path)}
 	if journal.admin == "" {
 		return journal, nil
 	}
-	journal.record, err = readRecord(journal.admin)
+	if journal.entry, err = instanceOf(journal.admin); err != nil {
+		return journal, ignoreAbsent(err)
+	}
+	journal.record, err = readRecord(journal.admin, path)
 	return journal, err
 }
 
@@ -55,60 +64,121 @@ func (j *AdminJournal) SavedRef() string { return j.record.Saved }
 
 // Saved is the Journal's.
 func (j *AdminJournal) Saved(_ context.Context, ref string) error {
-	return j.write(record{Quarantine: j.record.Quarantine, Condemned: j.record.Condemned, Saved: ref})
+	r := j.record
+	r.Saved = ref
+	return j.write(r)
 }
 
 // MovingAside is the Journal's.
 func (j *AdminJournal) MovingAside(_ context.Context, quarantinePath string) error {
-	return j.write(record{Quarantine: []byte(quarantinePath), Saved: j.record.Saved})
+	dir := quarantinePath
+	if !isDirectory(dir) {
+		dir = j.path
+	}
+	directory, err := instanceOf(dir)
+	if err != nil {
+		return j.failed(err)
+	}
+	return j.write(record{Quarantine: []byte(quarantinePath), Saved: j.record.Saved, Directory: directory})
 }
 
 // Condemned is the Journal's.
 func (j *AdminJournal) Condemned(context.Context) error {
-	return j.write(record{Quarantine: j.record.Quarantine, Condemned: true, Saved: j.record.Saved})
+	r := j.record
+	r.Condemned = true
+	return j.write(r)
 }
 
 // Clear is called when the directory is back at its path.
 func (j *AdminJournal) Clear() error {
-	if j.admin == "" {
+	j.record = record{}
+	if j.admin == "" || !isInstance(j.admin, j.entry) {
 		return nil
 	}
-	j.record = record{}
-	return ignoreAbsent(os.Remove(filepath.Join(j.admin, journalFile)))
+	var failed error
+	for _, name := range []string{journalFile, journalFile + draftMark} {
+		failed = errors.Join(failed, ignoreAbsent(os.Remove(filepath.Join(j.admin, name))))
+	}
+	return failed
 }
 
 func (j *AdminJournal) write(r record) error {
 	if j.admin == "" {
 		return &teardown.Error{Code: teardown.CodeInternal, Message: "the worktree has no admin directory to keep its journal in"}
 	}
+	if !isInstance(j.admin, j.entry) {
+		return j.failed(errChanged)
+	}
+	r.Entry = j.entry
 	content, err := json.Marshal(r)
 	if err == nil {
 		err = writeDurably(filepath.Join(j.admin, journalFile), content)
 	}
 	if err != nil {
-		return &teardown.Error{Code: errnoCode(err), Retryable: true, Cause: err,
-			Message: fmt.Sprintf("the removal could not be noted in %s", printable(j.admin))}
+		return j.failed(err)
 	}
 	j.record = r
 	return nil
 }
 
+func (j *AdminJournal) failed(err error) error {
+	return &teardown.Error{Code: errnoCode(err), Retryable: true, Cause: err,
+		Message: fmt.Sprintf("the removal could not be noted in %s", printable(j.admin))}
+}
+
+// draftMark ends the name of a file that is being written.
+const draftMark = ".new"
+
 // writeDurably replaces a small file as a whole.
 func writeDurably(path string, content []byte) error {
-	temporary := path + ".new"
+	temporary := path + draftMark
 	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(content)
 	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil {
-		return err
+	if err == nil {
+		err = os.Rename(temporary, path)
 	}
-	return os.Rename(temporary, path)
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return nil
 }
 
-func readRecord(admin string) (record, error) {
+// readRecord answers what the journal says about the worktree that is registered
+// at path, nothing if it says nothing any more. A journal that is contradicted
+// by the disk is an error of code identity_mismatch.
+func readRecord(admin, path string) (record, error) {
+	r, err := readJournal(admin)
+	quarantine := string(r.Quarantine)
+	if err != nil || quarantine == "" {
+		return r, err
+	}
+	nothing := record{Saved: r.Saved}
+	entry, err := instanceOf(admin)
+	if err != nil {
+		return nothing, ignoreAbsent(err)
+	}
+	ours := entry.same(r.Entry) && checkQuarantine(quarantine, path) == nil
+	if quarantine == path || !isDirectory(quarantine) {
+		// The directory never came there, was put back, moved by somebody, or is
+		// deleted, in which case only the registration is left to drop.
+		if r.Condemned && ours && quarantine != path {
+			return r, nil
+		}
+		return nothing, nil
+	}
+	if ours && isInstance(quarantine, r.Directory) {
+		return r, nil
+	}
+	return record{}, &teardown.Error{Code: teardown.CodeIdentityMismatch, Details: []string{printable(quarantine)}, Message: fmt.Sprintf(
+		"the journal of an earlier removal, %s, names a directory that is not the one that was moved aside; look at the directory, then delete the journal",
+		printable(filepath.Join(admin, journalFile)))}
+}
+
+func readJournal(admin string) (record, error) {
 	var r record
 	text, err := readSmall(filepath.Join(admin, journalFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +200,7 @@ func recorded(target Target, path string) (quarantine string, condemned bool, er
 	if admin == "" {
 		return "", false, nil
 	}
-	r, err := readRecord(admin)
+	r, err := readRecord(admin, path)
 	return string(r.Quarantine), r.Condemned, err
 }
 

@@ -97,7 +97,7 @@ func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	defer reached()
 	head, headErr := headCommit(ctx, git)
 	s.head = head
-	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip()}
+	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), reached: l.engine.reach}
 	var content []Finding
 	contentErr := headErr
 	if len(found.blocking) > 0 {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 const (
 	quarantineMark = ".unwind-"
 	maxName        = 255
+	maxID          = 128 // see teardown.ValidateID
 )
 
 // quarantineName is a sibling's name that says whose it is.
@@ -32,11 +34,30 @@ func quarantineName(base, name string, attempt int) string {
 	return "." + base + suffix
 }
 
+// isQuarantineOf: the name is one that quarantineName gives. A long base was cut
+// to make room.
 func isQuarantineOf(name, base string) bool {
-	rest, dotted := strings.CutPrefix(name, ".")
-	end := strings.LastIndex(rest, quarantineMark)
-	// A long base was cut to make room.
-	return dotted && end >= 0 && strings.HasPrefix(base, rest[:end])
+	end := strings.LastIndex(name, quarantineMark)
+	if end < 0 {
+		return false
+	}
+	suffix := name[end+len(quarantineMark):]
+	// With the number of an attempt, a long id is longer than an id may be.
+	id := suffix[:min(len(suffix), maxID)]
+	return teardown.ValidateID(id) == nil && strings.Trim(suffix[len(id):], "-0123456789") == "" &&
+		name == quarantineName(base, suffix, 0)
+}
+
+// isRemains: nothing is left of a quarantine but its .git file, which goes after
+// the registration, so that it leads there until all is done.
+func isRemains(quarantine string) bool {
+	entries, err := os.ReadDir(quarantine)
+	return err == nil && (len(entries) == 0 || len(entries) == 1 && entries[0].Name() == ".git" && entries[0].Type().IsRegular())
+}
+
+// forgotten answers the quarantines beside a path that hold something.
+func forgotten(path string) []string {
+	return slices.DeleteFunc(quarantinesAt(path), isRemains)
 }
 
 // freeQuarantine answers a path beside the worktree at which nothing is.
@@ -95,10 +116,13 @@ func (e *Engine) PutBack(_ context.Context, target Target, quarantine string) er
 		return &teardown.Error{Code: teardown.CodeWorktreeMissing, Message: fmt.Sprintf(
 			"neither %s nor %s is there", printable(path), printable(quarantine))}
 	}
-	if dir == path {
-		return nil
+	if dir != path {
+		err = putBack(quarantine, path)
 	}
-	return putBack(quarantine, path)
+	if err == nil {
+		unmark(place.admin)
+	}
+	return err
 }
 
 func putBack(quarantine, path string) error {

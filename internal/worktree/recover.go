@@ -320,11 +320,11 @@ func (r *recovery) fillIndex(ctx context.Context, git *repositoryGit) error {
 	}
 	// Git takes the mode of such an entry from a file, which need not be there
 	// any more.
-	temporary, err := os.MkdirTemp("", "unwind-recover-")
+	temporary, done, err := scratch()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temporary)
+	defer done()
 	root, err := os.OpenRoot(temporary)
 	if err != nil {
 		return err
@@ -481,11 +481,11 @@ func (r *recovery) compare(ctx context.Context, git *repositoryGit, path string,
 			return unlike(path)
 		}
 	}
-	temporary, err := os.MkdirTemp("", "unwind-recover-")
+	temporary, done, err := scratch()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temporary)
+	defer done()
 	index, err := k.indexTree(ctx, filepath.Join(temporary, "index"))
 	if err != nil {
 		return err
@@ -517,7 +517,7 @@ func (r *recovery) attach(ctx context.Context, branch string) error {
 		}
 	}
 	r.engine.reach("attached")
-	return ignoreAbsent(os.Remove(filepath.Join(r.admin, "locked")))
+	return ignoreAbsent(os.Remove(filepath.Join(r.admin, lockFile)))
 }
 
 func (r *recovery) attachTo(ctx context.Context, branch string) error {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"unwind/internal/lock"
 	"unwind/teardown"
 )
 
@@ -57,6 +59,8 @@ type removal struct {
 	report Report
 	// quarantine is where the directory is, or was, moved aside.
 	quarantine string
+	// owned is the lock on the admin directory.
+	owned *lock.Held
 }
 
 func (r *removal) run(ctx context.Context) error {
@@ -65,11 +69,15 @@ func (r *removal) run(ctx context.Context) error {
 		return r.begin(ctx)
 	}
 	r.path = path
+	defer func() { r.owned.Release() }()
+	if err := r.own(ctx, adminDirOf(r.target, path)); err != nil {
+		return r.stop(ctx, err)
+	}
 	r.report.SavedRef = r.journal.SavedRef()
 	quarantine, condemned := r.journal.Quarantine()
 	if quarantine == "" {
 		if quarantine, condemned, err = recorded(r.target, path); err != nil {
-			return err
+			return r.stop(ctx, err)
 		}
 	}
 	if quarantine == "" {
@@ -92,6 +100,33 @@ func (r *removal) run(ctx context.Context) error {
 	return r.decide(ctx, nil)
 }
 
+// own takes the admin directory for this removal alone: other users, and other
+// state directories, have path locks of their own.
+func (r *removal) own(ctx context.Context, admin string) error {
+	if admin == "" {
+		return nil
+	}
+	held, err := lock.Directory(ctx, admin, lock.Wait{Limit: r.engine.lockWait(), Each: func() {
+		r.hooks.report(teardown.Progress{Step: "waiting for the worktree"})
+	}})
+	if err != nil || held == nil {
+		return ignoreAbsent(err)
+	}
+	r.owned = held
+	r.hooks.Inherit = append(slices.Clone(r.hooks.Inherit), held.File())
+	return nil
+}
+
+// stop concludes from an error before anything was touched.
+func (r *removal) stop(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return stopped(ctx.Err())
+	}
+	r.addError(err)
+	r.report.conclude(teardown.DispositionFailed)
+	return nil
+}
+
 // begin looks at the worktree where it is, and moves it aside if it is clean.
 func (r *removal) begin(ctx context.Context) error {
 	path, stop := r.engine.checkTarget(r.target.Path)
@@ -103,12 +138,16 @@ func (r *removal) begin(ctx context.Context) error {
 	if r.place, stop = identify(r.target, path, path); stop != nil {
 		r.report.locate(r.place)
 		r.report.halted(stop)
+		if stop.disposition == teardown.DispositionAlreadyGone {
+			return r.clearRemains(ctx)
+		}
 		return r.engine.measure(ctx, &r.report, path, stop, r.hooks)
 	}
 	r.report.locate(r.place)
 	if r.place.missing() {
 		return r.dropMissing(ctx)
 	}
+	unmark(r.place.admin)
 	seen, err := r.look(path).run(ctx)
 	if err != nil {
 		return err
@@ -118,6 +157,10 @@ func (r *removal) begin(ctx context.Context) error {
 		if saved, err := r.save(ctx, seen); !saved || err != nil {
 			return err
 		}
+	}
+	// While it is in quarantine, somebody could drop its registration.
+	if kept, err := r.rescue(ctx, seen); !kept || err != nil {
+		return err
 	}
 	if moved, err := r.moveAside(ctx); !moved || err != nil {
 		return err
@@ -186,6 +229,26 @@ func (r *removal) isSaved(ctx context.Context, seen seen) (bool, error) {
 	return true, nil
 }
 
+// rescue makes refs for the commits that only this worktree reaches. If it cannot,
+// it concludes.
+func (r *removal) rescue(ctx context.Context, seen seen) (kept bool, err error) {
+	if len(seen.lost.all()) == 0 {
+		return true, nil
+	}
+	rescued, err := r.engine.keepCommits(ctx, r.place, r.name, r.hooks)
+	r.report.Rescued = append(r.report.Rescued, rescued...)
+	if err == nil {
+		return true, nil
+	}
+	if ctx.Err() != nil {
+		return false, stopped(ctx.Err())
+	}
+	r.report.Findings = nil
+	r.addError(err)
+	r.report.conclude(teardown.DispositionFailed)
+	return false, nil
+}
+
 func (r *removal) look(dir string) *look {
 	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers}
 }
@@ -202,7 +265,14 @@ func (r *removal) moveAside(ctx context.Context) (moved bool, err error) {
 		return false, err
 	}
 	r.engine.reach("moving aside")
+	if err := mark(r.place.admin, quarantine); err != nil {
+		r.report.Findings = []Finding{markError(r.place.admin, err)}
+		r.report.conclude(teardown.DispositionPreserved)
+		return false, nil
+	}
+	r.engine.reach("marked")
 	if err := renameNoReplace(r.path, quarantine); err != nil {
+		unmark(r.place.admin)
 		r.fail("it could not be moved aside", err)
 		return false, nil
 	}
@@ -215,7 +285,7 @@ func (r *removal) moveAside(ctx context.Context) (moved bool, err error) {
 // back. before is what was looked at before the rename, nil after a crash.
 func (r *removal) decide(ctx context.Context, before *place) error {
 	place, stop := identify(r.target, r.path, r.quarantine)
-	if stop == nil && before != nil && (idOf(place.info) != idOf(before.info) || place.admin != before.admin) {
+	if stop == nil && before != nil && (idOf(place.info) != idOf(before.info) || place.admin != before.admin || !place.entry.same(before.entry)) {
 		stop = keep(teardown.CodeIdentityMismatch, r.path, "another directory was put at the path while it was looked at")
 	}
 	if stop != nil {
@@ -224,11 +294,13 @@ func (r *removal) decide(ctx context.Context, before *place) error {
 	}
 	r.place = place
 	r.report.locate(place)
+	unanchored := r.report.Unanchored
 	seen, err := r.look(r.quarantine).run(ctx)
 	if err != nil {
 		return r.abandonFor(err)
 	}
 	r.report.record(seen)
+	r.report.Unanchored = append(unanchored, r.report.Unanchored...)
 	if len(seen.findings) > 0 {
 		saved, err := r.isSaved(ctx, seen)
 		switch {
@@ -244,13 +316,19 @@ func (r *removal) decide(ctx context.Context, before *place) error {
 	}
 	r.engine.reach("looked again")
 	if len(seen.lost.all()) > 0 {
-		r.report.Rescued, err = r.engine.keepCommits(ctx, place, r.name, r.hooks)
+		var rescued []string
+		rescued, err = r.engine.keepCommits(ctx, place, r.name, r.hooks)
+		r.report.Rescued = append(r.report.Rescued, rescued...)
 		if err != nil && ctx.Err() == nil {
 			r.addError(err)
 			return r.abandon("")
 		}
 	}
 	r.engine.reach("rescued")
+	if found := r.changedState(); len(found) > 0 {
+		r.report.Findings = nil
+		return r.abandon("", found...)
+	}
 	if err == nil {
 		err = r.journal.Condemned(ctx)
 	}
@@ -261,11 +339,29 @@ func (r *removal) decide(ctx context.Context, before *place) error {
 	return r.finish(ctx)
 }
 
+// changedState answers what was done to the worktree's administration, or with
+// its path, during the look.
+func (r *removal) changedState() []Finding {
+	found, err := adminState(r.place.admin)
+	if err != nil {
+		found = append(found, finding(teardown.CodeCannotInspect, "the worktree's administration could not be inspected", err.Error()))
+	}
+	if !isInstance(r.place.admin, r.place.entry) {
+		found = append(found, finding(teardown.CodeIdentityMismatch, "the worktree was registered anew while it was looked at", r.path))
+	}
+	if claimedAt(r.path, r.place.admin) {
+		found = append(found, claimedFinding(r.path))
+	}
+	return found
+}
+
 // abandon puts the directory back and concludes from the findings.
 func (r *removal) abandon(disposition teardown.Disposition, findings ...Finding) error {
 	r.report.Findings = append(r.report.Findings, findings...)
 	err := putBack(r.quarantine, r.path)
-	if err != nil {
+	if err == nil {
+		unmark(r.place.admin)
+	} else {
 		r.report.Quarantine = r.quarantine
 		r.report.Notes = append(r.report.Notes, err.Error())
 	}
@@ -292,7 +388,14 @@ func (r *removal) abandonFor(err error) error {
 
 // finish deletes what is condemned, and then its registration.
 func (r *removal) finish(ctx context.Context) error {
-	err := deleteDirectory(ctx, r.quarantine, r.hooks.report, r.engine.reach)
+	if claimedAt(r.path, r.place.admin) {
+		f := claimedFinding(r.path)
+		f.Code, f.Retryable = CodePathOccupied, true
+		r.report.Findings, r.report.Quarantine = []Finding{f}, r.quarantine
+		r.report.conclude(teardown.DispositionFailed)
+		return nil
+	}
+	err := emptyDirectory(ctx, r.quarantine, r.hooks.report, r.engine.reach)
 	if err != nil {
 		r.report.Quarantine = r.quarantine
 		if ctx.Err() != nil {
@@ -302,7 +405,48 @@ func (r *removal) finish(ctx context.Context) error {
 		return nil
 	}
 	r.engine.reach("deleted")
-	return r.dropEntry(ctx, teardown.DispositionRemoved)
+	if err := r.dropEntry(ctx, teardown.DispositionRemoved); err != nil || r.report.Disposition != teardown.DispositionRemoved {
+		r.report.Quarantine = r.quarantine
+		return err
+	}
+	return r.deleteRemains(ctx, r.quarantine)
+}
+
+// deleteRemains deletes what leads to the registration, now that this is gone.
+func (r *removal) deleteRemains(ctx context.Context, quarantine string) error {
+	if err := deleteDirectory(ctx, quarantine, r.hooks.report, func(string) {}); err != nil {
+		r.report.Quarantine = quarantine
+		if ctx.Err() != nil {
+			return stopped(ctx.Err())
+		}
+		r.fail("its empty directory could not be deleted; the next attempt goes on", err)
+		return nil
+	}
+	r.engine.reach("finished")
+	return nil
+}
+
+// clearRemains finishes removals that were cut off after the registration was
+// dropped.
+func (r *removal) clearRemains(ctx context.Context) error {
+	for _, quarantine := range quarantinesAt(r.path) {
+		if !isRemains(quarantine) {
+			continue
+		}
+		named, err := readGitFile(filepath.Join(quarantine, ".git"))
+		if err == nil {
+			if repo, err := newRepository(filepath.Dir(filepath.Dir(named))); err == nil {
+				sweep := func(Hooks) error { return r.engine.sweep(ctx, repo) }
+				if err := r.engine.locked(ctx, repo, r.hooks, sweep); err != nil {
+					r.report.Notes = append(r.report.Notes, err.Error())
+				}
+			}
+		}
+		if err := r.deleteRemains(ctx, quarantine); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *removal) dropEntry(ctx context.Context, disposition teardown.Disposition) error {
@@ -367,6 +511,7 @@ func (r *removal) condemnedPlace() place {
 		nonce, err := readNonce(entry.admin)
 		if err == nil && (r.target.Nonce == "" || nonce == r.target.Nonce) {
 			p.admin, p.nonce = entry.admin, nonce
+			p.entry, _ = instanceOf(entry.admin)
 		}
 	}
 	return p
@@ -397,8 +542,12 @@ func repositoryOf(target Target, path string) (repository, error) {
 		return findRepository(target.Repository)
 	}
 	for _, dir := range append([]string{path}, quarantinesAt(path)...) {
-		if admin, err := readGitFile(filepath.Join(dir, ".git")); err == nil {
-			return findRepository(admin)
+		admin, err := readGitFile(filepath.Join(dir, ".git"))
+		if err != nil {
+			continue
+		}
+		if repo, err := findRepository(admin); err == nil {
+			return repo, nil
 		}
 	}
 	return repository{}, errNoRepository

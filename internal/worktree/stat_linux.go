@@ -32,3 +32,18 @@ func statAt(fd int, name string) (stat, error) {
 		mount:  x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 	}, nil
 }
+
+// instanceOf answers which directory is at a path.
+func instanceOf(path string) (instance, error) {
+	var x unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &x)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		s, err := statAt(unix.AT_FDCWD, path)
+		return instance{Inode: s.id.ino}, err
+	}
+	i := instance{Inode: x.Ino}
+	if x.Mask&unix.STATX_BTIME != 0 {
+		i.Born = x.Btime.Sec*1e9 + int64(x.Btime.Nsec)
+	}
+	return i, err
+}

@@ -13,3 +13,9 @@ func statAt(fd int, name string) (stat, error) {
 	}
 	return fromUnix(&s), nil
 }
+
+// instanceOf answers which directory is at a path.
+func instanceOf(path string) (instance, error) {
+	s, err := statAt(unix.AT_FDCWD, path)
+	return instance{Inode: s.id.ino}, err
+}

@@ -73,6 +73,8 @@ const (
 	CodeSessionLive      Code = "session_live"
 	CodeConflict         Code = "conflict"
 	CodeTaskClosed       Code = "task_closed"
+	CodeTaskNotFound     Code = "task_not_found"
+	CodeTaskActive       Code = "task_active"
 	CodeSchemaVersion    Code = "schema_version"
 	CodeForeignHost      Code = "foreign_host"
 	CodeWorktreeDeleting Code = "worktree_deleting"
@@ -92,6 +94,11 @@ const (
 	ReasonAttemptsExhausted = "attempts_exhausted"
 	ReasonHostUnreachable   = "host_unreachable"
 	ReasonCancelled         = "cancelled"
+	// A task waits for one of its sessions: its finalization kept something, failed,
+	// or is held off.
+	ReasonSessionPreserved = "session_preserved"
+	ReasonSessionFailed    = "session_failed"
+	ReasonSessionHeld      = "session_held"
 )
 
 // Error is the one error type that crosses unwind's packages: a code to act on

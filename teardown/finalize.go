@@ -22,6 +22,15 @@ type FinalizeSessionInput struct {
 	Carried *Carried `json:"carried,omitempty"`
 }
 
+// FinalizeTaskInput starts FinalizeTask. The fields are those of
+// FinalizeSessionInput.
+type FinalizeTaskInput struct {
+	TaskID     string   `json:"task_id"`
+	OnParked   string   `json:"on_parked,omitempty"`
+	Generation int64    `json:"generation,omitempty"`
+	Carried    *Carried `json:"carried,omitempty"`
+}
+
 // Carried is what one run hands to the next when its history grows too long.
 type Carried struct {
 	Generation int64          `json:"generation"`
@@ -149,19 +158,35 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// Result is what FinalizeSession returns, and what `unwind terminate --wait
-// --json` prints.
+// SessionResult is one session of a task in the task's Result.
+type SessionResult struct {
+	SessionID  string `json:"session_id"`
+	Generation int64  `json:"generation"`
+	// Outcome is empty while its finalization is under way.
+	Outcome      Outcome `json:"outcome"`
+	ParkedReason string  `json:"parked_reason,omitempty"`
+	Failure      Failure `json:"failure"`
+}
+
+// Result is what FinalizeSession and FinalizeTask return, and what `unwind
+// terminate --wait --json` prints.
 type Result struct {
-	SessionID  string           `json:"session_id"`
+	SessionID string `json:"session_id"`
+	// TaskID is set instead of SessionID in the result of a task.
+	TaskID     string           `json:"task_id,omitempty"`
 	Generation int64            `json:"generation"`
 	Outcome    Outcome          `json:"outcome"`
 	Runtimes   []RuntimeResult  `json:"runtimes"`
 	Worktrees  []WorktreeResult `json:"worktrees"`
 	// WorktreesTotal counts all worktrees when Worktrees lists only the first
 	// MaxListed of them.
-	WorktreesTotal int             `json:"worktrees_total,omitempty"`
-	Resources      ResourcesResult `json:"resources"`
-	Failure        Failure         `json:"failure"`
+	WorktreesTotal int `json:"worktrees_total,omitempty"`
+	// Sessions are those of a task, the first MaxListed by id; SessionsTotal counts
+	// all when there are more.
+	Sessions      []SessionResult `json:"sessions,omitempty"`
+	SessionsTotal int             `json:"sessions_total,omitempty"`
+	Resources     ResourcesResult `json:"resources"`
+	Failure       Failure         `json:"failure"`
 	// Attempts is how often the step that was tried most was tried in the newest
 	// round.
 	Attempts   int        `json:"attempts"`
@@ -174,6 +199,7 @@ type Phase string
 
 const (
 	PhaseStarting  Phase = "starting"
+	PhaseSessions  Phase = "finalizing_sessions" // of a task only
 	PhaseRuntimes  Phase = "destroying_runtimes"
 	PhaseWorktrees Phase = "removing_worktrees"
 	PhaseResources Phase = "clearing_resources"
@@ -183,7 +209,9 @@ const (
 
 // Status answers StatusQuery.
 type Status struct {
-	SessionID    string `json:"session_id"`
+	SessionID string `json:"session_id"`
+	// TaskID is set instead of SessionID in the status of a task.
+	TaskID       string `json:"task_id,omitempty"`
 	Host         string `json:"host"`
 	Generation   int64  `json:"generation"`
 	Round        int64  `json:"round"`
@@ -215,8 +243,10 @@ type Policy struct {
 // is parked for this reason.
 func ParkedOutcome(reason string) Outcome {
 	switch reason {
-	case ReasonPreserved, ReasonRefused:
+	case ReasonPreserved, ReasonRefused, ReasonSessionPreserved:
 		return OutcomePreserved
+	case ReasonSessionHeld:
+		return OutcomeDeferred
 	}
 	return OutcomeFailed
 }

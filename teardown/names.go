@@ -9,6 +9,8 @@ import (
 const (
 	// FinalizeSessionWorkflow releases what a terminated session held.
 	FinalizeSessionWorkflow = "FinalizeSession"
+	// FinalizeTaskWorkflow releases what an archived or deleted task held.
+	FinalizeTaskWorkflow = "FinalizeTask"
 
 	// DefaultTaskQueue is the queue of workflows and of the activities that
 	// touch no machine. Activities of a host run on HostTaskQueue.
@@ -26,14 +28,15 @@ const (
 
 // Names of the activities, as Temporal's web UI shows them.
 const (
-	BeginFinalizationActivity   = "BeginFinalization"
-	ReleaseLeasesActivity       = "ReleaseLeases"
-	ParkFinalizationActivity    = "ParkFinalization"
-	FinishFinalizationActivity  = "FinishFinalization"
-	CheckHostActivity           = "CheckHost"
-	DestroyRuntimeActivity      = "DestroyRuntime"
-	RemoveWorktreeActivity      = "RemoveWorktree"
-	ClearAgentResourcesActivity = "ClearAgentResources"
+	BeginFinalizationActivity     = "BeginFinalization"
+	ReleaseLeasesActivity         = "ReleaseLeases"
+	ParkFinalizationActivity      = "ParkFinalization"
+	FinishFinalizationActivity    = "FinishFinalization"
+	CheckHostActivity             = "CheckHost"
+	DestroyRuntimeActivity        = "DestroyRuntime"
+	RemoveWorktreeActivity        = "RemoveWorktree"
+	ClearAgentResourcesActivity   = "ClearAgentResources"
+	TerminateTaskSessionsActivity = "TerminateTaskSessions"
 )
 
 // Search attributes, all of type Keyword.
@@ -59,6 +62,9 @@ func ValidateID(id string) error {
 
 // FinalizeSessionID is the workflow id of a session's finalization.
 func FinalizeSessionID(sessionID string) string { return "finalize-session-" + sessionID }
+
+// FinalizeTaskID is the workflow id of a task's finalization.
+func FinalizeTaskID(taskID string) string { return "finalize-task-" + taskID }
 
 // HostTaskQueue is the queue on which a host's activities run, given the
 // workflow task queue of the installation (DefaultTaskQueue if empty).

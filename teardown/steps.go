@@ -3,14 +3,18 @@ package teardown
 // Step identifies the run of a step: whose, of which generation and round. A
 // step writes only while these are current.
 type Step struct {
-	SessionID  string `json:"session_id"`
+	SessionID string `json:"session_id"`
+	// TaskID names the holder if it is a task; SessionID is empty then.
+	TaskID     string `json:"task_id,omitempty"`
 	Generation int64  `json:"generation"`
 	Round      int64  `json:"round"`
 }
 
 // BeginInput is the input of BeginFinalization.
 type BeginInput struct {
-	SessionID  string `json:"session_id"`
+	SessionID string `json:"session_id"`
+	// TaskID, as in Step.
+	TaskID     string `json:"task_id,omitempty"`
 	WorkflowID string `json:"workflow_id"`
 	// Generation and Round are the ones that this run worked on before; zero in
 	// the first round of a run.
@@ -82,7 +86,9 @@ type ReleaseLeasesResult struct {
 type Removal struct {
 	WorktreeID string `json:"worktree_id"`
 	ParentID   string `json:"parent_id,omitempty"`
-	Name       string `json:"name"` // for people: the last element of the path
+	// Host is where it is; a task may hold worktrees on several.
+	Host string `json:"host,omitempty"`
+	Name string `json:"name"` // for people: the last element of the path
 }
 
 // RemoveWorktreeInput is the input of RemoveWorktree.
@@ -127,6 +133,30 @@ type ParkResult struct {
 	// Superseded: a newer round or generation has begun; begin again.
 	Superseded bool   `json:"superseded,omitempty"`
 	Result     Result `json:"result"`
+}
+
+// TaskSessionsInput is the input of TerminateTaskSessions: the sessions after
+// this id.
+type TaskSessionsInput struct {
+	Step  Step   `json:"step"`
+	After string `json:"after,omitempty"`
+}
+
+// TaskSessionsResult lists, by id, up to MaxListed sessions of a closed task
+// whose finalization is not finished. All that were live are terminated by now.
+type TaskSessionsResult struct {
+	Superseded bool             `json:"superseded,omitempty"`
+	Sessions   []TaskSessionRef `json:"sessions,omitempty"`
+	More       bool             `json:"more,omitempty"`
+}
+
+// TaskSessionRef is one of them.
+type TaskSessionRef struct {
+	SessionID  string `json:"session_id"`
+	Generation int64  `json:"generation"`
+	// RetriedRound is the round that a retry has begun and that a run which waits
+	// has to be told of; 0 if there is none.
+	RetriedRound int64 `json:"retried_round,omitempty"`
 }
 
 // FinishResult is the result of FinishFinalization.

@@ -24,6 +24,9 @@ type NewSession struct {
 	// Retire lists worktrees of earlier sessions that are in the way; see
 	// RetireWorktree. The caller holds their path locks.
 	Retire []string
+	// Lease lists registered worktrees that the session's task holds, and that the
+	// session shares with it.
+	Lease []string
 }
 
 // NewRuntime is a runtime to register, with its identity pinned.
@@ -41,7 +44,7 @@ type NewWorktree struct {
 type NewResource struct{ ID, Kind, Path string }
 
 // AddSession registers a live session of generation 1 and leases its worktrees,
-// all or nothing. Added is false if the session is known with the same hash.
+// for itself and for its task, all or nothing. Added is false if the session is known with the same hash.
 // The caller holds the path locks of the worktrees. Codes: conflict (the id or
 // a path is taken, or a resource and a worktree that is registered are not
 // apart; the message names the holder), task_closed, invalid_id,
@@ -49,6 +52,9 @@ type NewResource struct{ ID, Kind, Path string }
 // (worktree_deleting, worktree_removed, worktree_missing).
 func (s *Store) AddSession(ctx context.Context, n NewSession) (added bool, err error) {
 	if err := n.check(); err != nil {
+		return false, err
+	}
+	if err := teardown.ValidateID(n.ID); err != nil {
 		return false, err
 	}
 	n.complete()
@@ -63,8 +69,13 @@ func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err 
 	if known, err := knownAlready(ctx, tx, n); err != nil || known {
 		return false, err
 	}
-	if err := enterTask(ctx, tx, n); err != nil {
-		return false, err
+	holders := []Holder{{Kind: HolderSession, ID: n.ID, Generation: 1}}
+	if n.TaskID != "" {
+		t, _, err := enterTask(ctx, tx, n.TaskID)
+		if err != nil {
+			return false, err
+		}
+		holders = append(holders, t.Holder())
 	}
 	at := now()
 	rows, err := tx.exec(ctx, `INSERT INTO sessions (id, host, task_id, manifest_hash, created_at, updated_at)
@@ -77,7 +88,7 @@ func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err 
 		_, err := knownAlready(ctx, tx, n)
 		return false, err
 	}
-	if err := addWorktrees(ctx, tx, n); err != nil {
+	if err := addWorktrees(ctx, tx, n, holders); err != nil {
 		return false, err
 	}
 	for _, r := range n.Runtimes {
@@ -112,32 +123,22 @@ func knownAlready(ctx context.Context, tx queries, n NewSession) (bool, error) {
 	return true, nil
 }
 
-func enterTask(ctx context.Context, tx queries, n NewSession) error {
-	if n.TaskID == "" {
-		return nil
-	}
-	at := now()
-	if _, err := tx.exec(ctx, "INSERT INTO tasks (id, created_at, updated_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
-		n.TaskID, at, at); err != nil {
-		return err
-	}
-	return lockOpenTask(ctx, tx, n.TaskID)
-}
-
 // lockOpenTask locks the task's row and refuses once its barrier is set.
 func lockOpenTask(ctx context.Context, tx queries, id string) error {
 	t, found, err := lockTask(ctx, tx, id)
 	if err != nil {
 		return err
 	}
-	if !found || t.closed() {
+	if !found || t.Closed() {
 		return taskClosed(id)
 	}
 	return nil
 }
 
-func addWorktrees(ctx context.Context, tx queries, n NewSession) error {
-	if len(n.Worktrees) == 0 && len(n.Retire) == 0 {
+// addWorktrees registers the worktrees, and gives each holder a lease on them and
+// on those of n.Lease.
+func addWorktrees(ctx context.Context, tx queries, n NewSession, holders []Holder) error {
+	if len(n.Worktrees) == 0 && len(n.Retire) == 0 && len(n.Lease) == 0 {
 		return nil
 	}
 	if err := lockTrees(ctx, tx, n.Host); err != nil {
@@ -157,12 +158,25 @@ func addWorktrees(ctx context.Context, tx queries, n NewSession) error {
 		above[w.ID] = list
 		toLock = append(toLock, list...)
 	}
+	for _, id := range n.Lease {
+		_, list, err := registeredWith(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		above[id] = list
+		toLock = append(append(toLock, list...), id)
+	}
 	locked, err := lockWorktrees(ctx, tx, toLock...)
 	if err != nil {
 		return err
 	}
 	for _, id := range n.Retire {
 		if err := retire(ctx, tx, locked[id]); err != nil {
+			return err
+		}
+	}
+	for _, id := range n.Lease {
+		if err := share(ctx, tx, n, locked[id], above[id], locked, holders); err != nil {
 			return err
 		}
 	}
@@ -180,7 +194,31 @@ func addWorktrees(ctx context.Context, tx queries, n NewSession) error {
 				return err
 			}
 		}
-		if err := addWorktree(ctx, tx, n, w); err != nil {
+		if err := addWorktree(ctx, tx, n, w, holders); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// share leases a worktree that the task holds already.
+func share(ctx context.Context, tx queries, n NewSession, w Worktree, above []string, locked map[string]Worktree, holders []Holder) error {
+	if err := usable(w, above, locked); err != nil {
+		return err
+	}
+	task := holders[len(holders)-1]
+	lease, found, err := leaseOf(ctx, tx, w.ID, task)
+	if err != nil {
+		return err
+	}
+	if task.Kind != HolderTask || !found || lease.ReleasedAt != nil || w.Host != n.Host {
+		return conflict("The worktree %s is registered already, and not held by the session's task on this host; choose another path", w.Path)
+	}
+	for _, holder := range holders {
+		if holder == task {
+			continue
+		}
+		if err := grant(ctx, tx, holder, w); err != nil {
 			return err
 		}
 	}
@@ -198,7 +236,7 @@ func lockTrees(ctx context.Context, tx queries, host string) error {
 	return err
 }
 
-func addWorktree(ctx context.Context, tx queries, n NewSession, w NewWorktree) error {
+func addWorktree(ctx context.Context, tx queries, n NewSession, w NewWorktree, holders []Holder) error {
 	at := now()
 	// A violation would abort the transaction, hence DO NOTHING.
 	rows, err := tx.exec(ctx, `INSERT INTO worktrees (id, host, repository, path, branch, parent_id, nonce, state, created_at, updated_at)
@@ -211,9 +249,13 @@ func addWorktree(ctx context.Context, tx queries, n NewSession, w NewWorktree) e
 	if rows == 0 {
 		return pathTaken(ctx, tx, n.Host, w.Path)
 	}
-	_, err = tx.exec(ctx, "INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at) VALUES (?, ?, ?, 1, ?)",
-		w.ID, HolderSession, n.ID, at)
-	return err
+	for _, holder := range holders {
+		if _, err := tx.exec(ctx, "INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at) VALUES (?, ?, ?, ?, ?)",
+			w.ID, holder.Kind, holder.ID, holder.Generation, at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keepApart refuses a resource that is, holds or lies inside a worktree that was
@@ -333,8 +375,8 @@ func (n *NewSession) check() error {
 }
 
 func (n *NewSession) checkIDs() error {
-	ids := []string{n.ID, n.Host}
-	optional := []string{n.TaskID}
+	ids := []string{n.Host}
+	optional := []string{n.ID, n.TaskID}
 	for _, r := range n.Runtimes {
 		optional = append(optional, r.ID)
 	}

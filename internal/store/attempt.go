@@ -82,7 +82,7 @@ func (s *Store) bookAttempt(ctx context.Context, step teardown.Step, book func(q
 // attemptIsLate reports whether the thing was decided by another attempt.
 func attemptIsLate(ctx context.Context, tx queries, step teardown.Step, a Attempt) (bool, error) {
 	if a.WorktreeID != "" {
-		lease, found, err := leaseOf(ctx, tx, a.WorktreeID, SessionHolder(step))
+		lease, found, err := leaseOf(ctx, tx, a.WorktreeID, HolderOf(step))
 		return found && lease.Disposition != teardown.DispositionPending, err
 	}
 	if a.RuntimeID != "" {
@@ -95,7 +95,7 @@ func attemptIsLate(ctx context.Context, tx queries, step teardown.Step, a Attemp
 // markAttempted notes the code where the thing itself is listed.
 func markAttempted(ctx context.Context, tx queries, step teardown.Step, a Attempt) error {
 	if a.WorktreeID != "" {
-		me := SessionHolder(step)
+		me := HolderOf(step)
 		_, err := tx.exec(ctx, "UPDATE leases SET code = ?, details = '[]', round = ?"+ofHolder+" AND worktree_id = ?",
 			append(append([]any{string(a.Code), step.Round}, me.key()...), a.WorktreeID)...)
 		return err

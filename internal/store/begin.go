@@ -25,8 +25,9 @@ type Begun struct {
 	Result          teardown.Result // what is known so far
 }
 
-// Begin opens the finalization of a terminated session, or goes on with it, and
-// answers what is left to do. Unknown or live: session_not_found, session_live.
+// Begin opens the finalization of a terminated session or a closed task, or goes
+// on with it, and answers what is left to do. Unknown or live: session_not_found,
+// session_live, task_not_found, task_active.
 //
 // A request that carries no round (it was sent by Temporal's own tools) makes
 // it record the retry here, unless somebody has begun a newer round than the
@@ -41,6 +42,9 @@ func (s *Store) Begin(ctx context.Context, in teardown.BeginInput) (begun Begun,
 }
 
 func begin(ctx context.Context, tx queries, in teardown.BeginInput) (Begun, error) {
+	if in.TaskID != "" {
+		return beginTask(ctx, tx, in)
+	}
 	session, found, err := lockSession(ctx, tx, in.SessionID)
 	if err != nil {
 		return Begun{}, err
@@ -52,7 +56,7 @@ func begin(ctx context.Context, tx queries, in teardown.BeginInput) (Begun, erro
 		return beginLive(ctx, tx, session, in)
 	}
 	begun := Begun{Host: session.Host, Step: teardown.Step{SessionID: session.ID, Generation: session.Generation, Round: 1}}
-	f, opened, err := finalizationOf(ctx, tx, SessionHolder(begun.Step))
+	f, opened, err := finalizationOf(ctx, tx, HolderOf(begun.Step))
 	if err != nil {
 		return Begun{}, err
 	}
@@ -67,7 +71,7 @@ func begin(ctx context.Context, tx queries, in teardown.BeginInput) (Begun, erro
 	default:
 		return beginWork(ctx, tx, begun, f, opened, in)
 	}
-	begun.Result, err = resultOfSession(ctx, tx, session.ID, session.Generation)
+	begun.Result, err = resultOfHolder(ctx, tx, HolderOf(begun.Step))
 	begun.Result.Outcome = begun.Outcome
 	return begun, err
 }
@@ -77,18 +81,56 @@ func beginLive(ctx context.Context, tx queries, session Session, in teardown.Beg
 	if in.Generation <= 0 || session.Generation <= in.Generation {
 		return Begun{}, sessionLive(session.ID)
 	}
-	result, err := resultOfSession(ctx, tx, session.ID, in.Generation)
+	return beginRestored(ctx, tx, session.Host, teardown.Step{SessionID: session.ID, Generation: in.Generation, Round: in.Round})
+}
+
+func beginRestored(ctx context.Context, tx queries, host string, step teardown.Step) (Begun, error) {
+	result, err := resultOfHolder(ctx, tx, HolderOf(step))
 	result.Outcome = teardown.OutcomeRestored
-	return Begun{
-		Host:    session.Host,
-		Step:    teardown.Step{SessionID: session.ID, Generation: in.Generation, Round: in.Round},
-		Outcome: teardown.OutcomeRestored,
-		Result:  result,
-	}, err
+	return Begun{Host: host, Step: step, Outcome: teardown.OutcomeRestored, Result: result}, err
+}
+
+// beginTask is begin for a task. One whose row is gone is begun at the newest
+// generation that it left something of.
+func beginTask(ctx context.Context, tx queries, in teardown.BeginInput) (Begun, error) {
+	t, found, err := lockTask(ctx, tx, in.TaskID)
+	if err != nil {
+		return Begun{}, err
+	}
+	if !found {
+		left, err := newestTrace(ctx, tx, in.TaskID)
+		if err != nil {
+			return Begun{}, err
+		}
+		if left == 0 {
+			return Begun{}, taskNotFound(in.TaskID)
+		}
+		t.Generation = left
+	} else if !t.Closed() {
+		if in.Generation <= 0 || t.Generation <= in.Generation {
+			return Begun{}, taskActive(t.ID)
+		}
+		return beginRestored(ctx, tx, "", teardown.Step{TaskID: t.ID, Generation: in.Generation, Round: in.Round})
+	}
+	begun := Begun{Step: teardown.Step{TaskID: in.TaskID, Generation: t.Generation, Round: 1}}
+	f, opened, err := finalizationOf(ctx, tx, HolderOf(begun.Step))
+	if err != nil {
+		return Begun{}, err
+	}
+	if opened {
+		begun.Step.Round = f.Round
+	}
+	if f.FinishedAt == nil {
+		return beginWork(ctx, tx, begun, f, opened, in)
+	}
+	begun.Outcome = teardown.OutcomeFinalized
+	begun.Result, err = resultOfHolder(ctx, tx, HolderOf(begun.Step))
+	begun.Result.Outcome = begun.Outcome
+	return begun, err
 }
 
 func beginWork(ctx context.Context, tx queries, begun Begun, f Finalization, opened bool, in teardown.BeginInput) (_ Begun, err error) {
-	me := SessionHolder(begun.Step)
+	me := HolderOf(begun.Step)
 	if !opened {
 		if f, err = open(ctx, tx, me, in.Requests); err != nil {
 			return Begun{}, err
@@ -116,7 +158,7 @@ func beginWork(ctx context.Context, tx queries, begun Begun, f Finalization, ope
 		return Begun{}, err
 	}
 	begun.Resources, begun.Secrets = len(left) > 0, len(secrets(left)) > 0
-	begun.Result, err = resultOfSession(ctx, tx, begun.Step.SessionID, begun.Step.Generation)
+	begun.Result, err = resultOfHolder(ctx, tx, me)
 	return begun, err
 }
 

@@ -37,7 +37,7 @@ func (s *Store) Claim(ctx context.Context, step teardown.Step, worktreeID string
 			return err
 		}
 		claim.Worktree, claim.SaveChanges = w, at.finalization.SaveRequested
-		lease, _, err := leaseOf(ctx, tx, w.ID, SessionHolder(step))
+		lease, _, err := leaseOf(ctx, tx, w.ID, HolderOf(step))
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (s *Store) Claim(ctx context.Context, step teardown.Step, worktreeID string
 
 // mayRemove is the decision, with the rows locked.
 func mayRemove(ctx context.Context, tx queries, step teardown.Step, w Worktree, inside []Worktree) (bool, teardown.WorktreeResult, error) {
-	me := SessionHolder(step)
+	me := HolderOf(step)
 	held, err := heldLeases(ctx, tx, w.ID)
 	if err != nil {
 		return false, teardown.WorktreeResult{}, err
@@ -123,7 +123,7 @@ func (s *Store) Saved(ctx context.Context, step teardown.Step, worktreeID, ref s
 			return err
 		}
 		_, err := tx.exec(ctx, "UPDATE leases SET saved_ref = ?"+ofHolder+" AND worktree_id = ?",
-			append(append([]any{readable(ref, maxText)}, SessionHolder(step).key()...), worktreeID)...)
+			append(append([]any{readable(ref, maxText)}, HolderOf(step).key()...), worktreeID)...)
 		return err
 	})
 }
@@ -136,7 +136,7 @@ func (s *Store) MovingAside(ctx context.Context, step teardown.Step, worktreeID,
 	if err := checkPath(path); err != nil {
 		return err
 	}
-	me := SessionHolder(step)
+	me := HolderOf(step)
 	return s.write(ctx, func(tx queries) error {
 		rows, err := tx.exec(ctx, `UPDATE worktrees SET quarantine_path = ?, condemned_at = NULL, updated_at = ?
 			WHERE id = ? AND state = 'deleting' AND remover_kind = ? AND remover_id = ? AND remover_generation = ? AND quarantine_path IN ('', ?)`,
@@ -247,7 +247,7 @@ func reopen(ctx context.Context, tx queries, step teardown.Step, open bool, w Wo
 	if err != nil || len(inside) > 0 {
 		return false, err
 	}
-	me := SessionHolder(step)
+	me := HolderOf(step)
 	if _, err := tx.exec(ctx, `UPDATE worktrees SET state = 'deleting', remover_kind = ?, remover_id = ?, remover_generation = ?, updated_at = ?
 		WHERE id = ?`, me.Kind, me.ID, me.Generation, now(), w.ID); err != nil || !open {
 		return err == nil, err
@@ -277,7 +277,7 @@ func (s *Store) Preserved(ctx context.Context, step teardown.Step, worktreeID st
 		if !found {
 			return internal("There is no worktree with id %s", worktreeID)
 		}
-		ours := w.Remover() == SessionHolder(step) && (w.State == WorktreeDeleting || w.State == WorktreePreserved)
+		ours := w.Remover() == HolderOf(step) && (w.State == WorktreeDeleting || w.State == WorktreePreserved)
 		if !at.current || !ours {
 			return nil
 		}

@@ -7,9 +7,10 @@ import (
 	"unwind/teardown"
 )
 
-// Due is a session whose finalization is to be started or woken.
+// Due is a session, or a task, whose finalization is to be started or woken.
 type Due struct {
 	SessionID  string `db:"id"`
+	TaskID     string `db:"task_id"` // instead of SessionID
 	Host       string `db:"host"`
 	Generation int64  `db:"generation"`
 }
@@ -64,6 +65,51 @@ func (s *Store) Unreachable(ctx context.Context, host, after string, limit int) 
 			WHERE s.id > ? AND s.host = ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL
 				AND f.parked_at IS NOT NULL AND f.parked_reason = ?
 			ORDER BY s.id LIMIT ?`, after, host, teardown.ReasonHostUnreachable, limit)
+	})
+	return due, err
+}
+
+// DueTasks is Due for tasks: those that are closed and neither finished nor
+// parked, also such whose row is gone.
+func (s *Store) DueTasks(ctx context.Context, after string, limit int) ([]Due, error) {
+	var due []Due
+	err := s.read(ctx, func(q queries) error {
+		due = nil
+		return q.all(ctx, &due, `SELECT id AS task_id, MAX(generation) AS generation FROM (
+				SELECT t.id, t.generation FROM tasks t LEFT JOIN finalizations f
+						ON f.holder_kind = 'task' AND f.holder_id = t.id AND f.generation = t.generation
+					WHERE t.terminated_at IS NOT NULL AND f.finished_at IS NULL AND f.parked_at IS NULL
+				UNION
+				SELECT f.holder_id, f.generation FROM finalizations f
+					WHERE f.holder_kind = 'task' AND f.finished_at IS NULL AND f.parked_at IS NULL
+						AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = f.holder_id)
+				UNION
+				SELECT l.holder_id, l.generation FROM leases l
+					WHERE l.holder_kind = 'task' AND l.released_at IS NULL
+						AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = l.holder_id)
+						AND NOT EXISTS (SELECT 1 FROM finalizations f WHERE f.holder_kind = 'task' AND f.holder_id = l.holder_id AND f.generation = l.generation)
+			) AS due WHERE id > ? GROUP BY id ORDER BY id LIMIT ?`, after, limit)
+	})
+	return due, err
+}
+
+// WakeableTasks lists tasks that are parked for something that has passed: the host
+// did not answer, and is this one; or a session of theirs was not finalized, and
+// all are by now.
+func (s *Store) WakeableTasks(ctx context.Context, host, after string, limit int) ([]Due, error) {
+	var due []Due
+	err := s.read(ctx, func(q queries) error {
+		due = nil
+		return q.all(ctx, &due, `SELECT f.holder_id AS task_id, f.generation FROM finalizations f
+			WHERE f.holder_kind = 'task' AND f.holder_id > ? AND f.finished_at IS NULL AND f.parked_at IS NOT NULL
+				AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = f.holder_id AND t.generation <> f.generation)
+				AND ((f.parked_reason = ? AND EXISTS (SELECT 1 FROM worktrees w WHERE w.host = ? AND w.state = 'deleting'
+						AND w.remover_kind = 'task' AND w.remover_id = f.holder_id AND w.remover_generation = f.generation))
+					OR (f.parked_reason IN (?, ?, ?) AND NOT EXISTS (SELECT 1 FROM sessions s LEFT JOIN finalizations g
+						ON g.holder_kind = 'session' AND g.holder_id = s.id AND g.generation = s.generation
+						WHERE s.task_id = f.holder_id AND g.finished_at IS NULL)))
+			ORDER BY f.holder_id LIMIT ?`, after, teardown.ReasonHostUnreachable, host,
+			teardown.ReasonSessionPreserved, teardown.ReasonSessionFailed, teardown.ReasonSessionHeld, limit)
 	})
 	return due, err
 }

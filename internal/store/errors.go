@@ -158,6 +158,31 @@ func sessionLive(id string) error {
 		"Session %s is live; run `unwind terminate %s` first", id, id)}
 }
 
+func taskNotFound(id string) error {
+	return &teardown.Error{Code: teardown.CodeTaskNotFound, Message: fmt.Sprintf(
+		"There is no task %s; `unwind task list` shows those that are known", id)}
+}
+
+func taskActive(id string) error {
+	return &teardown.Error{Code: teardown.CodeTaskActive, Message: fmt.Sprintf(
+		"Task %s is active; run `unwind task archive %s` or `unwind task delete %s` first", id, id, id)}
+}
+
+func notFound(me Holder) error {
+	if me.Kind == HolderTask {
+		return taskNotFound(me.ID)
+	}
+	return sessionNotFound(me.ID)
+}
+
+// named begins a sentence about a holder.
+func named(me Holder) string {
+	if me.Kind == HolderTask {
+		return "Task " + me.ID
+	}
+	return "Session " + me.ID
+}
+
 func conflict(format string, args ...any) error {
 	return &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf(format, args...)}
 }

@@ -14,6 +14,30 @@ type Host struct {
 	LastSeen time.Time `db:"last_seen"`
 }
 
+// States of a task.
+const (
+	TaskActive   = "active"
+	TaskArchived = "archived"
+	TaskDeleted  = "deleted"
+)
+
+// Task groups sessions and holds worktrees beyond them.
+type Task struct {
+	ID string `db:"id"`
+	// Generation begins at 1, or above that of an earlier task of this id; to
+	// unarchive adds one.
+	Generation int64 `db:"generation"`
+	// State is what the task is, or is to be once its finalization is finished.
+	State string `db:"state"`
+	// TerminatedAt is the barrier; nil while active.
+	TerminatedAt *time.Time `db:"terminated_at"`
+	CreatedAt    time.Time  `db:"created_at"`
+	UpdatedAt    time.Time  `db:"updated_at"`
+}
+
+// Closed reports whether the task's barrier is set.
+func (t Task) Closed() bool { return t.TerminatedAt != nil || t.State != TaskActive }
+
 // Session is one execution of an agent.
 type Session struct {
 	ID     string `db:"id"`
@@ -119,8 +143,11 @@ type Holder struct {
 	Generation int64  `db:"generation"`
 }
 
-// SessionHolder is the holder whose finalization the step belongs to.
-func SessionHolder(step teardown.Step) Holder {
+// HolderOf is the holder whose finalization the step belongs to.
+func HolderOf(step teardown.Step) Holder {
+	if step.TaskID != "" {
+		return Holder{Kind: HolderTask, ID: step.TaskID, Generation: step.Generation}
+	}
 	return Holder{Kind: HolderSession, ID: step.SessionID, Generation: step.Generation}
 }
 

@@ -6,7 +6,7 @@ import (
 	"unwind/teardown"
 )
 
-// Finish records that the session holds nothing any more. It is superseded, and
+// Finish records that the session or the task holds nothing any more. It is superseded, and
 // writes nothing, while something is left: a newer round or generation, a parked
 // finalization, a runtime that is not released, a worktree that is deleting or
 // preserved for this finalization, a lease or resource that is not settled; the
@@ -19,8 +19,8 @@ func (s *Store) Finish(ctx context.Context, step teardown.Step) (done teardown.F
 		if err != nil {
 			return err
 		}
-		if at.session.ID == "" {
-			return sessionNotFound(step.SessionID)
+		if !at.holder.known {
+			return notFound(HolderOf(step))
 		}
 		if at.finalization.FinishedAt == nil {
 			settled, err := isSettled(ctx, tx, step)
@@ -34,9 +34,11 @@ func (s *Store) Finish(ctx context.Context, step teardown.Step) (done teardown.F
 				}
 			}
 		}
-		done.Again = at.session.TerminatedAt != nil && at.session.Generation > step.Generation
-		done.Result, err = resultOfSession(ctx, tx, step.SessionID, step.Generation)
-		return err
+		done.Again = at.holder.terminated && at.holder.generation > step.Generation
+		if done.Result, err = resultOfHolder(ctx, tx, HolderOf(step)); err != nil {
+			return err
+		}
+		return dropDeletedTask(ctx, tx, step.TaskID)
 	})
 	return done, err
 }
@@ -45,10 +47,12 @@ func finish(ctx context.Context, tx queries, step teardown.Step) error {
 	if err := markRuntimesReleased(ctx, tx, step); err != nil {
 		return err
 	}
-	at, me := now(), SessionHolder(step)
-	if _, err := tx.exec(ctx, "UPDATE finalizations SET resources_cleared_at = ?"+ofHolder+" AND resources_cleared_at IS NULL",
-		append([]any{at}, me.key()...)...); err != nil {
-		return err
+	at, me := now(), HolderOf(step)
+	if me.Kind == HolderSession {
+		if _, err := tx.exec(ctx, "UPDATE finalizations SET resources_cleared_at = ?"+ofHolder+" AND resources_cleared_at IS NULL",
+			append([]any{at}, me.key()...)...); err != nil {
+			return err
+		}
 	}
 	_, err := tx.exec(ctx, `UPDATE finalizations SET finished_at = ?, outcome = ?, next_attempt_at = NULL,
 		failure_code = '', failure_message = ''`+ofHolder,
@@ -56,9 +60,10 @@ func finish(ctx context.Context, tx queries, step teardown.Step) error {
 	return err
 }
 
-// isSettled reports whether nothing is left of what the session held.
+// isSettled reports whether nothing is left of what the holder held; of a task,
+// no session either that is to be finalized.
 func isSettled(ctx context.Context, tx queries, step teardown.Step) (bool, error) {
-	me := SessionHolder(step)
+	me := HolderOf(step)
 	runtimes, err := runtimesLeft(ctx, tx, step.SessionID)
 	if err != nil {
 		return false, err
@@ -69,6 +74,9 @@ func isSettled(ctx context.Context, tx queries, step teardown.Step) (bool, error
 	}
 	undecided, err := undecidedLeases(ctx, tx, me)
 	if err != nil {
+		return false, err
+	}
+	if open, err := unfinishedSessions(ctx, tx, step.TaskID); err != nil || open > 0 {
 		return false, err
 	}
 	var kept int

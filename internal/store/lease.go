@@ -21,17 +21,23 @@ func (s *Store) Lease(ctx context.Context, holder Holder, worktreeID string) err
 		if err != nil {
 			return err
 		}
-		at := now()
-		if _, err := tx.exec(ctx, `INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT (worktree_id, holder_kind, holder_id, generation)
-			DO UPDATE SET released_at = NULL, disposition = 'pending', code = '', details = '[]', bytes = 0, saved_ref = ''`,
-			w.ID, holder.Kind, holder.ID, holder.Generation, at); err != nil {
-			return err
-		}
-		_, err = tx.exec(ctx, `UPDATE worktrees SET state = 'active', remover_kind = '', remover_id = '', remover_generation = 0, updated_at = ?
-			WHERE id = ? AND state = 'preserved'`, at, w.ID)
-		return err
+		return grant(ctx, tx, holder, w)
 	})
+}
+
+// grant writes a lease on a worktree that is locked and usable. A preserved one
+// is in use again with it.
+func grant(ctx context.Context, tx queries, holder Holder, w Worktree) error {
+	at := now()
+	if _, err := tx.exec(ctx, `INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (worktree_id, holder_kind, holder_id, generation)
+		DO UPDATE SET released_at = NULL, disposition = 'pending', code = '', details = '[]', bytes = 0, saved_ref = ''`,
+		w.ID, holder.Kind, holder.ID, holder.Generation, at); err != nil {
+		return err
+	}
+	_, err := tx.exec(ctx, `UPDATE worktrees SET state = 'active', remover_kind = '', remover_id = '', remover_generation = 0, updated_at = ?
+		WHERE id = ? AND state = 'preserved'`, at, w.ID)
+	return err
 }
 
 // lockLiveHolder locks the task before the session, as everybody does.
@@ -41,7 +47,7 @@ func lockLiveHolder(ctx context.Context, tx queries, holder Holder) error {
 		if err != nil {
 			return err
 		}
-		if !found || t.closed() {
+		if !found || t.Closed() {
 			return taskClosed(holder.ID)
 		}
 		if t.Generation != holder.Generation {
@@ -75,15 +81,7 @@ func lockLiveHolder(ctx context.Context, tx queries, holder Holder) error {
 // lockUsable locks the worktree and its ancestors, and refuses one that is not
 // there to be used.
 func lockUsable(ctx context.Context, tx queries, id string) (Worktree, error) {
-	var w Worktree
-	found, err := tx.one(ctx, &w, "SELECT "+worktreeColumns+" FROM worktrees WHERE id = ?", id)
-	if err != nil {
-		return w, err
-	}
-	if !found {
-		return w, unusable(teardown.CodeWorktreeRemoved, "There is no worktree with id %s", id)
-	}
-	above, err := ancestors(ctx, tx, w.Host, w.Path, w.ParentID)
+	w, above, err := registeredWith(ctx, tx, id)
 	if err != nil {
 		return w, err
 	}
@@ -91,19 +89,39 @@ func lockUsable(ctx context.Context, tx queries, id string) (Worktree, error) {
 	if err != nil {
 		return w, err
 	}
-	w = locked[id]
+	return locked[id], usable(locked[id], above, locked)
+}
+
+// registeredWith reads a worktree and the ids of those that contain it.
+func registeredWith(ctx context.Context, q queries, id string) (w Worktree, above []string, err error) {
+	found, err := q.one(ctx, &w, "SELECT "+worktreeColumns+" FROM worktrees WHERE id = ?", id)
+	if err != nil {
+		return w, nil, err
+	}
+	if !found {
+		return w, nil, unusable(teardown.CodeWorktreeRemoved, "There is no worktree with id %s", id)
+	}
+	above, err = ancestors(ctx, q, w.Host, w.Path, w.ParentID)
+	return w, above, err
+}
+
+// usable refuses a worktree that is not there to be used, given the locked rows
+// of it and of those that contain it.
+func usable(w Worktree, above []string, locked map[string]Worktree) error {
 	switch {
 	case w.State == WorktreeRemoved:
-		return w, unusable(teardown.CodeWorktreeRemoved, "The worktree %s was removed", w.Path)
+		return unusable(teardown.CodeWorktreeRemoved, "The worktree %s was removed", w.Path)
 	case w.State == WorktreeDeleting:
-		return w, unusable(teardown.CodeWorktreeDeleting, "The worktree %s is being removed", w.Path)
+		return unusable(teardown.CodeWorktreeDeleting, "The worktree %s is being removed", w.Path)
+	case w.State == WorktreeCreating:
+		return unusable(teardown.CodeWorktreeMissing, "The worktree %s is not made yet", w.Path)
 	case w.QuarantinePath != "":
-		return w, unusable(teardown.CodeWorktreeMissing, "The worktree %s was moved aside to %s", w.Path, w.QuarantinePath)
+		return unusable(teardown.CodeWorktreeMissing, "The worktree %s was moved aside to %s", w.Path, w.QuarantinePath)
 	}
 	for _, ancestor := range above {
 		if err := usableAncestor(locked[ancestor], w.Path); err != nil {
-			return w, err
+			return err
 		}
 	}
-	return w, nil
+	return nil
 }

@@ -3,12 +3,11 @@ package store
 import (
 	"context"
 	"slices"
-	"time"
 )
 
 // The columns of each kind of row. Texts that may be NULL are read as "".
 const (
-	taskColumns    = "id, generation, state, terminated_at"
+	taskColumns    = "id, generation, state, terminated_at, created_at, updated_at"
 	sessionColumns = "id, host, COALESCE(task_id, '') AS task_id, generation, terminated_at, termination_source, " +
 		"held_until, held_by, manifest_hash, created_at, updated_at"
 	runtimeColumns = "id, session_id, generation, kind, role, handle, state, snapshot_path, released_at, released_how, " +
@@ -23,19 +22,9 @@ const (
 		"failure_code, failure_message, parked_at, parked_reason, outcome, finished_at"
 )
 
-type task struct {
-	ID           string     `db:"id"`
-	Generation   int64      `db:"generation"`
-	State        string     `db:"state"`
-	TerminatedAt *time.Time `db:"terminated_at"`
-}
-
-// closed reports whether the task's barrier is set.
-func (t task) closed() bool { return t.TerminatedAt != nil || t.State != "active" }
-
 // lockTask, lockSession and lockWorktrees hold rows until the transaction ends.
 // An update that changes nothing is the lock that both databases have.
-func lockTask(ctx context.Context, tx queries, id string) (t task, found bool, err error) {
+func lockTask(ctx context.Context, tx queries, id string) (t Task, found bool, err error) {
 	found, err = tx.one(ctx, &t, "UPDATE tasks SET id = id WHERE id = ? RETURNING "+taskColumns, id)
 	return t, found, err
 }

@@ -25,14 +25,14 @@ func (s *Store) Park(ctx context.Context, in teardown.ParkInput) (parked teardow
 				return err
 			}
 		}
-		parked.Result, err = resultOfSession(ctx, tx, in.Step.SessionID, in.Step.Generation)
+		parked.Result, err = resultOfHolder(ctx, tx, HolderOf(in.Step))
 		return err
 	})
 	return parked, err
 }
 
 func park(ctx context.Context, tx queries, in teardown.ParkInput) error {
-	me := SessionHolder(in.Step)
+	me := HolderOf(in.Step)
 	left, err := deletingBy(ctx, tx, me)
 	if err != nil {
 		return err
@@ -57,14 +57,14 @@ func park(ctx context.Context, tx queries, in teardown.ParkInput) error {
 	}
 	_, err = tx.exec(ctx, `UPDATE finalizations SET parked_at = ?, parked_reason = ?, outcome = ?, next_attempt_at = NULL,
 		failure_code = ?, failure_message = ?`+ofHolder,
-		append([]any{now(), in.Reason, string(outcomeWhenParked(in.Reason)),
+		append([]any{now(), in.Reason, string(teardown.ParkedOutcome(in.Reason)),
 			string(in.Failure.Code), readable(in.Failure.Message, maxText)}, me.key()...)...)
 	return err
 }
 
 // markFailed records what the attempts were used up on.
 func markFailed(ctx context.Context, tx queries, in teardown.ParkInput, left []Worktree) error {
-	me := SessionHolder(in.Step)
+	me := HolderOf(in.Step)
 	for _, w := range left {
 		if _, err := tx.exec(ctx, "UPDATE leases SET disposition = 'failed', code = COALESCE(NULLIF(code, ''), ?), round = ?"+ofHolder+
 			" AND worktree_id = ? AND disposition = 'pending'",
@@ -75,13 +75,4 @@ func markFailed(ctx context.Context, tx queries, in teardown.ParkInput, left []W
 	_, err := tx.exec(ctx, `UPDATE runtimes SET outcome = 'failed', code = COALESCE(NULLIF(code, ''), ?)
 		WHERE session_id = ? AND released_at IS NULL AND outcome = 'pending'`, string(in.Failure.Code), in.Step.SessionID)
 	return err
-}
-
-// outcomeWhenParked is what a caller is told that does not wait for a person.
-func outcomeWhenParked(reason string) teardown.Outcome {
-	switch reason {
-	case teardown.ReasonPreserved, teardown.ReasonRefused:
-		return teardown.OutcomePreserved
-	}
-	return teardown.OutcomeFailed
 }

@@ -9,7 +9,7 @@ import (
 	"unwind/teardown"
 )
 
-// ReleaseLeases gives up the session's leases and answers the removal plan: the
+// ReleaseLeases gives up the holder's leases and answers the removal plan: the
 // worktrees that are deleting with this finalization as their remover, the
 // deepest first. The plan is read from the rows, so that a replay answers it
 // again. A worktree that somebody else holds or removes is retained. One that
@@ -39,10 +39,10 @@ func (s *Store) ReleaseLeases(ctx context.Context, step teardown.Step) (plan tea
 		if err := markRuntimesReleased(ctx, tx, step); err != nil {
 			return err
 		}
-		if plan.Removals, err = removals(ctx, tx, SessionHolder(step)); err != nil {
+		if plan.Removals, err = removals(ctx, tx, HolderOf(step)); err != nil {
 			return err
 		}
-		plan.Kept, err = keptBy(ctx, tx, SessionHolder(step))
+		plan.Kept, err = keptBy(ctx, tx, HolderOf(step))
 		return err
 	})
 	return plan, err
@@ -68,7 +68,7 @@ func keptBy(ctx context.Context, tx queries, me Holder) (*teardown.WorktreeResul
 
 // releaseAll decides on every worktree that the holder leases or is to remove.
 func releaseAll(ctx context.Context, tx queries, step teardown.Step) error {
-	me := SessionHolder(step)
+	me := HolderOf(step)
 	var mine []string
 	err := tx.all(ctx, &mine, `
 		SELECT worktree_id FROM leases
@@ -94,7 +94,7 @@ func releaseAll(ctx context.Context, tx queries, step teardown.Step) error {
 }
 
 func releaseOne(ctx context.Context, tx queries, step teardown.Step, w Worktree) error {
-	me := SessionHolder(step)
+	me := HolderOf(step)
 	// Leases of the session's earlier generations keep nothing for anybody.
 	given, err := tx.exec(ctx, `UPDATE leases SET released_at = ?
 		WHERE worktree_id = ? AND holder_kind = ? AND holder_id = ? AND generation <= ? AND released_at IS NULL`,
@@ -135,7 +135,7 @@ func releaseOne(ctx context.Context, tx queries, step teardown.Step, w Worktree)
 // markDeleting makes the worktree this finalization's to remove, and puts it on
 // its list of what is left to do.
 func markDeleting(ctx context.Context, tx queries, step teardown.Step, w Worktree) error {
-	me := SessionHolder(step)
+	me := HolderOf(step)
 	if w.State != WorktreeDeleting || w.Remover() != me {
 		_, err := tx.exec(ctx, `UPDATE worktrees SET state = 'deleting', remover_kind = ?, remover_id = ?, remover_generation = ?, updated_at = ?
 			WHERE id = ?`, me.Kind, me.ID, me.Generation, now(), w.ID)
@@ -150,7 +150,7 @@ func markDeleting(ctx context.Context, tx queries, step teardown.Step, w Worktre
 // for an ancestor of another session, one is recorded that is released already:
 // what a finalization has to do is its leases.
 func order(ctx context.Context, tx queries, step teardown.Step, worktreeID string) error {
-	me, at := SessionHolder(step), now()
+	me, at := HolderOf(step), now()
 	_, err := tx.exec(ctx, `INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at, released_at, round)
 		VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (worktree_id, holder_kind, holder_id, generation)
@@ -163,7 +163,7 @@ func order(ctx context.Context, tx queries, step teardown.Step, worktreeID strin
 // one. Where work was saved stays known, also when a later attempt finds nothing
 // more to save.
 func decide(ctx context.Context, tx queries, step teardown.Step, w Worktree, r teardown.WorktreeResult) error {
-	me := SessionHolder(step)
+	me := HolderOf(step)
 	_, err := tx.exec(ctx, `UPDATE leases SET disposition = ?, round = ?, code = ?, details = ?, bytes = ?,
 			saved_ref = COALESCE(NULLIF(?, ''), saved_ref)
 		WHERE worktree_id = ? AND holder_kind = ? AND holder_id = ? AND generation = ?`,
@@ -193,7 +193,7 @@ func removals(ctx context.Context, q queries, me Holder) ([]teardown.Removal, er
 	}
 	var plan []teardown.Removal
 	for _, w := range worktrees {
-		removal := teardown.Removal{WorktreeID: w.ID, Name: filepath.Base(w.Path)}
+		removal := teardown.Removal{WorktreeID: w.ID, Host: w.Host, Name: filepath.Base(w.Path)}
 		for dir := filepath.Dir(w.Path); dir != "/" && dir != "." && removal.ParentID == ""; dir = filepath.Dir(dir) {
 			removal.ParentID = at[dir]
 		}

@@ -15,14 +15,14 @@ var releasePromises = []promise{
 		plan, err := b.ReleaseLeases(ctx, step)
 		require.NoError(t, err)
 		require.Equal(t, []teardown.Removal{
-			{WorktreeID: idOf("/wt/s1/lib/a/deep"), ParentID: idOf("/wt/s1/lib"), Name: "deep"},
-			{WorktreeID: idOf("/wt/s1/lib"), ParentID: idOf("/wt/s1"), Name: "lib"},
-			{WorktreeID: idOf("/wt/s1"), Name: "s1"},
-			{WorktreeID: idOf("/wt/s1-other"), Name: "s1-other"},
+			{WorktreeID: idOf("/wt/s1/lib/a/deep"), ParentID: idOf("/wt/s1/lib"), Host: host, Name: "deep"},
+			{WorktreeID: idOf("/wt/s1/lib"), ParentID: idOf("/wt/s1"), Host: host, Name: "lib"},
+			{WorktreeID: idOf("/wt/s1"), Host: host, Name: "s1"},
+			{WorktreeID: idOf("/wt/s1-other"), Host: host, Name: "s1-other"},
 		}, plan.Removals)
 		w := b.worktree("/wt/s1")
 		require.Equal(t, store.WorktreeDeleting, w.State)
-		require.Equal(t, store.SessionHolder(step), w.Remover())
+		require.Equal(t, store.HolderOf(step), w.Remover())
 		require.NotNil(t, b.finalization(step).RuntimeReleasedAt)
 	}},
 	{"a replay answers the same plan, without what is done", func(t *testing.T, b *bundle) { // fault 3
@@ -247,7 +247,7 @@ var claimPromises = []promise{
 		w := b.worktree("/wt/s1")
 		require.Equal(t, store.WorktreePreserved, w.State)
 		require.Empty(t, w.QuarantinePath)
-		require.Equal(t, store.SessionHolder(step), w.Remover())
+		require.Equal(t, store.HolderOf(step), w.Remover())
 		want := modified
 		want.ID, want.Path = w.ID, w.Path
 		require.Equal(t, want, b.result(step, "/wt/s1"))
@@ -353,7 +353,7 @@ var treePromises = []promise{
 		b.release(inner)
 		require.Empty(t, b.remove(inner, "/wt/s1/lib/deep"), "a child is left")
 		require.Equal(t, []string{idOf("/wt/s1")}, b.remove(inner, "/wt/s1/lib"))
-		require.Equal(t, store.SessionHolder(inner), b.worktree("/wt/s1").Remover())
+		require.Equal(t, store.HolderOf(inner), b.worktree("/wt/s1").Remover())
 		require.Equal(t, []string{idOf("/wt/s1")}, b.release(inner))
 		require.Equal(t, teardown.DispositionPending, b.disposition(inner, "/wt/s1"))
 		done, err := b.Finish(ctx, inner)

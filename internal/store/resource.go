@@ -57,7 +57,7 @@ func (s *Store) ResourceCleared(ctx context.Context, step teardown.Step, id stri
 			return err
 		}
 		_, err = tx.exec(ctx, "UPDATE finalizations SET resources_cleared_at = ?"+ofHolder+" AND resources_cleared_at IS NULL",
-			append([]any{now()}, SessionHolder(step).key()...)...)
+			append([]any{now()}, HolderOf(step).key()...)...)
 		return err
 	})
 	return written && err == nil, err
@@ -72,12 +72,12 @@ func (s *Store) MayClear(ctx context.Context, step teardown.Step) (may bool, err
 		if err != nil {
 			return err
 		}
-		finalization, begun, err := finalizationOf(ctx, q, SessionHolder(step))
+		finalization, begun, err := finalizationOf(ctx, q, HolderOf(step))
 		if err != nil {
 			return err
 		}
-		undecided, err := undecidedLeases(ctx, q, SessionHolder(step))
-		may = standingOf(session, finalization, begun, step).current && undecided == 0
+		undecided, err := undecidedLeases(ctx, q, HolderOf(step))
+		may = standingOf(rowOfSession(session), finalization, begun, step).current && undecided == 0
 		return err
 	})
 	return may && err == nil, err

@@ -20,16 +20,33 @@ const maxDetailBytes = 128 << 10
 // finalization of that generation is known.
 func (s *Store) Result(ctx context.Context, sessionID string, generation int64) (result teardown.Result, err error) {
 	err = s.read(ctx, func(q queries) error {
-		result, err = resultOfSession(ctx, q, sessionID, generation)
+		result, err = resultOfHolder(ctx, q, Holder{Kind: HolderSession, ID: sessionID, Generation: generation})
 		return err
 	})
 	return result, err
 }
 
-func resultOfSession(ctx context.Context, q queries, sessionID string, generation int64) (teardown.Result, error) {
-	me := Holder{Kind: HolderSession, ID: sessionID, Generation: generation}
-	var session Session
-	known, err := q.one(ctx, &session, "SELECT "+sessionColumns+" FROM sessions WHERE id = ?", sessionID)
+// TaskResult is Result for a task; task_not_found.
+func (s *Store) TaskResult(ctx context.Context, taskID string, generation int64) (result teardown.Result, err error) {
+	err = s.read(ctx, func(q queries) error {
+		result, err = resultOfHolder(ctx, q, Holder{Kind: HolderTask, ID: taskID, Generation: generation})
+		return err
+	})
+	return result, err
+}
+
+// generationOf reads the holder's row, if there is one.
+func generationOf(ctx context.Context, q queries, me Holder) (generation int64, known bool, err error) {
+	table := "sessions"
+	if me.Kind == HolderTask {
+		table = "tasks"
+	}
+	known, err = q.one(ctx, &generation, "SELECT generation FROM "+table+" WHERE id = ?", me.ID)
+	return generation, known, err
+}
+
+func resultOfHolder(ctx context.Context, q queries, me Holder) (teardown.Result, error) {
+	newest, known, err := generationOf(ctx, q, me)
 	if err != nil {
 		return teardown.Result{}, err
 	}
@@ -38,25 +55,33 @@ func resultOfSession(ctx context.Context, q queries, sessionID string, generatio
 		return teardown.Result{}, err
 	}
 	if !known && !begun {
-		return teardown.Result{}, sessionNotFound(sessionID)
+		return teardown.Result{}, notFound(me)
 	}
 	result := teardown.Result{
-		SessionID: sessionID, Generation: generation, Outcome: f.Outcome,
+		Generation: me.Generation, Outcome: f.Outcome,
 		Failure:   teardown.Failure{Code: f.FailureCode, Message: f.FailureMessage},
 		Attempts:  f.AttemptCount,
 		StartedAt: f.StartedAt, FinishedAt: f.FinishedAt,
 	}
-	if known && session.Generation > generation && f.FinishedAt == nil {
+	if known && newest > me.Generation && f.FinishedAt == nil {
 		result.Outcome = teardown.OutcomeRestored
-	}
-	if result.Runtimes, err = runtimeResults(ctx, q, me); err != nil {
-		return teardown.Result{}, err
 	}
 	if result.Worktrees, err = worktreeResults(ctx, q, me); err != nil {
 		return teardown.Result{}, err
 	}
-	if result.Resources, err = resourceCounts(ctx, q, me); err != nil {
-		return teardown.Result{}, err
+	if me.Kind == HolderTask {
+		result.TaskID, result.Runtimes = me.ID, []teardown.RuntimeResult{}
+		if err := addSessionResults(ctx, q, &result); err != nil {
+			return teardown.Result{}, err
+		}
+	} else {
+		result.SessionID = me.ID
+		if result.Runtimes, err = runtimeResults(ctx, q, me); err != nil {
+			return teardown.Result{}, err
+		}
+		if result.Resources, err = resourceCounts(ctx, q, me); err != nil {
+			return teardown.Result{}, err
+		}
 	}
 	if f.ParkedReason == teardown.ReasonRefused && !slices.ContainsFunc(result.Worktrees, wasRefused) {
 		// Else every one is tried, so what was not cleared was refused.

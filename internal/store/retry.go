@@ -44,13 +44,41 @@ func retry(ctx context.Context, tx queries, sessionID string, o RetryOptions) (r
 	if session.TerminatedAt == nil {
 		return 0, false, sessionLive(sessionID)
 	}
-	me := Holder{Kind: HolderSession, ID: session.ID, Generation: session.Generation}
+	return retryHolder(ctx, tx, Holder{Kind: HolderSession, ID: session.ID, Generation: session.Generation}, o)
+}
+
+// RetryTask is Retry for a task that is archived or deleted. Its sessions that
+// are parked are retried with it. Active: task_active.
+func (s *Store) RetryTask(ctx context.Context, taskID string, o RetryOptions) (round int64, recorded bool, err error) {
+	err = s.write(ctx, func(tx queries) error {
+		t, found, err := lockTask(ctx, tx, taskID)
+		if err != nil {
+			return err
+		}
+		if !found {
+			if t.Generation, err = newestTrace(ctx, tx, taskID); err != nil {
+				return err
+			}
+			if t.Generation == 0 {
+				return taskNotFound(taskID)
+			}
+		} else if !t.Closed() {
+			return taskActive(taskID)
+		}
+		round, recorded, err = retryHolder(ctx, tx, Holder{Kind: HolderTask, ID: taskID, Generation: t.Generation}, o)
+		return err
+	})
+	return round, recorded && err == nil, err
+}
+
+// retryHolder is for both, with the holder's row locked.
+func retryHolder(ctx context.Context, tx queries, me Holder, o RetryOptions) (round int64, recorded bool, err error) {
 	f, opened, err := finalizationOf(ctx, tx, me)
 	switch {
 	case err != nil:
 		return 0, false, err
 	case f.FinishedAt != nil:
-		return f.Round, false, conflict("Session %s is already finalized; there is nothing to retry", sessionID)
+		return f.Round, false, conflict("%s is already finalized; there is nothing to retry", named(me))
 	case o.IfParked && (f.ParkedAt == nil || o.Reason != "" && o.Reason != f.ParkedReason):
 		return f.Round, false, nil
 	case !opened:
@@ -77,6 +105,9 @@ func nextRound(ctx context.Context, tx queries, f Finalization, o RetryOptions) 
 	}
 	if _, err := tx.exec(ctx, "UPDATE leases SET disposition = 'pending'"+ofHolder+" AND disposition = 'failed'", f.Holder.key()...); err != nil {
 		return f, err
+	}
+	if f.Holder.Kind == HolderTask {
+		return next, retrySessions(ctx, tx, f.Holder.ID, o)
 	}
 	_, err := tx.exec(ctx, `UPDATE runtimes SET outcome = 'pending'
 		WHERE session_id = ? AND released_at IS NULL AND outcome IN ('failed', 'refused')`, f.Holder.ID)

@@ -99,11 +99,14 @@ func requireRuntimesReleased(ctx context.Context, tx queries, step teardown.Step
 
 // markRuntimesReleased dates the fact once nothing is left.
 func markRuntimesReleased(ctx context.Context, tx queries, step teardown.Step) error {
+	if step.SessionID == "" { // a task has none
+		return nil
+	}
 	left, err := runtimesLeft(ctx, tx, step.SessionID)
 	if err != nil || len(left) > 0 {
 		return err
 	}
 	_, err = tx.exec(ctx, "UPDATE finalizations SET runtime_released_at = ?"+ofHolder+" AND runtime_released_at IS NULL",
-		append([]any{now()}, SessionHolder(step).key()...)...)
+		append([]any{now()}, HolderOf(step).key()...)...)
 	return err
 }

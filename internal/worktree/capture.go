@@ -109,11 +109,7 @@ func (k *capturer) prepare(ctx context.Context) (err error) {
 	if k.newHash, err = objectHash(ctx, k.git); err != nil {
 		return err
 	}
-	out, err := k.git.run(ctx, nil, "config", "--type=bool", "core.fileMode")
-	if err != nil && !exitedWith(err, 1) {
-		return err
-	}
-	k.fileMode = strings.TrimSpace(out) != "false"
+	k.fileMode = k.contents.settings.fileMode()
 	// The index of the look may be older than the files are going to be.
 	again := *k.contents
 	if err := again.readIndex(ctx); err != nil {
@@ -123,7 +119,7 @@ func (k *capturer) prepare(ctx context.Context) (err error) {
 		return errChanged
 	}
 	k.entries = map[string]indexEntry{}
-	for entry := range again.index.all() {
+	for _, entry := range again.index.entries {
 		k.entries[entry.path] = entry
 	}
 	return nil
@@ -147,9 +143,11 @@ func objectHash(ctx context.Context, git *repositoryGit) (func() hash.Hash, erro
 
 func blobHash(newHash func() hash.Hash, size int64) hash.Hash {
 	h := newHash()
-	fmt.Fprintf(h, "blob %d\x00", size)
+	writeBlobHeader(h, size)
 	return h
 }
+
+func writeBlobHeader(to io.Writer, size int64) { fmt.Fprintf(to, "blob %d\x00", size) }
 
 // files reads every file that is not ignored, in the order of their paths.
 func (k *capturer) files(ctx context.Context) ([]capturedFile, error) {

@@ -2,8 +2,6 @@ package worktree
 
 import (
 	"context"
-	"io"
-	"iter"
 	"path/filepath"
 	"strings"
 
@@ -13,17 +11,27 @@ import (
 // contents is step 7 of the policy: is everything in the directory also
 // somewhere else?
 type contents struct {
-	git    *repositoryGit
-	head   string // "" if there is no commit yet
-	dir    string
-	main   string
+	git  *repositoryGit
+	head string // "" if there is no commit yet
+	dir  string
+	main string
+	// common is the repository's common directory.
+	common string
 	policy IgnoredPolicy
 	tree   *tree
 	skip   map[string]bool
 	// reached is the engine's.
 	reached func(step string)
 
-	index   indexList
+	progress func(teardown.Progress)
+	// before is the first look at the same worktree, nil if this is it.
+	before *contents
+	// settings are those that decide what git makes of the bytes.
+	settings configuration
+
+	index indexList
+	// proofs are those of the index's entries.
+	proofs  []proof
 	tracked trackedChanges
 	// untracked and ignored are as git status names them; a directory ends in "/".
 	untracked map[string]bool
@@ -32,8 +40,10 @@ type contents struct {
 
 // indexList is the real index, without its cached file data.
 type indexList struct {
-	raw      string
-	tags     map[string]byte
+	raw     string
+	entries []indexEntry
+	// at answers the number of a path's last entry.
+	at       map[string]int32
 	gitlinks map[string]bool
 	// unmerged are the paths with a conflict that is not resolved.
 	unmerged []string
@@ -45,9 +55,6 @@ type trackedChanges struct{ modified, staged, hidden []string }
 // look compares everything by content. It runs nothing that the repository
 // names. An error means that the content is not known.
 func (c *contents) look(ctx context.Context) ([]Finding, error) {
-	if err := c.git.neutralizeFilters(ctx); err != nil {
-		return nil, err
-	}
 	if err := c.readIndex(ctx); err != nil {
 		return nil, err
 	}
@@ -65,17 +72,25 @@ func (c *contents) readIndex(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := records(raw)
-	if err != nil {
-		return err
+	if c.before != nil && c.before.index.raw == raw {
+		c.index = c.before.index
+		return nil
 	}
-	c.index = indexList{raw: raw, tags: make(map[string]byte, len(all)), gitlinks: map[string]bool{}}
-	for _, record := range all {
+	if raw != "" && !strings.HasSuffix(raw, "\x00") {
+		return errCutOff
+	}
+	count := strings.Count(raw, "\x00")
+	c.index = indexList{raw: raw, entries: make([]indexEntry, 0, count), at: make(map[string]int32, count), gitlinks: map[string]bool{}}
+	for record := range strings.SplitSeq(strings.TrimSuffix(raw, "\x00"), "\x00") {
+		if raw == "" {
+			break
+		}
 		entry, err := parseIndexEntry(record)
 		if err != nil {
 			return err
 		}
-		c.index.tags[entry.path] = entry.tag
+		c.index.at[entry.path] = int32(len(c.index.entries))
+		c.index.entries = append(c.index.entries, entry)
 		if entry.mode == gitlinkMode {
 			c.index.gitlinks[entry.path] = true
 		}
@@ -86,21 +101,10 @@ func (c *contents) readIndex(ctx context.Context) error {
 	return nil
 }
 
-// all goes through the entries.
-func (i indexList) all() iter.Seq[indexEntry] {
-	return func(yield func(indexEntry) bool) {
-		for record := range strings.SplitSeq(i.raw, "\x00") {
-			if entry, err := parseIndexEntry(record); err == nil && !yield(entry) {
-				return
-			}
-		}
-	}
-}
-
 // find answers the entries of some paths.
 func (i indexList) find(paths map[string]bool) []indexEntry {
 	var found []indexEntry
-	for entry := range i.all() {
+	for _, entry := range i.entries {
 		if paths[entry.path] {
 			found = append(found, entry)
 		}
@@ -108,42 +112,35 @@ func (i indexList) find(paths map[string]bool) []indexEntry {
 	return found
 }
 
-// info is the index as `git update-index -z --index-info` reads it: ls-files'
-// records without their tags.
-func (i indexList) info() io.Reader {
-	var info strings.Builder
-	info.Grow(len(i.raw))
-	for record := range strings.SplitSeq(i.raw, "\x00") {
-		if len(record) > 2 {
-			info.WriteString(record[2:])
-			info.WriteByte(0)
-		}
-	}
-	return strings.NewReader(info.String())
-}
-
-// compare has git compare the directory with a copy of the index that holds no
-// file data and no flags, so that git reads every file.
+// compare compares the directory with the index. Files whose bytes are not those
+// in the index are left to git, which reads them with a copy of the index that
+// has no flags, and no data of any other file.
 func (c *contents) compare(ctx context.Context) error {
 	temporary, done, err := scratch()
 	if err != nil {
 		return err
 	}
 	defer done()
-	bare := *c.git
-	bare.index = filepath.Join(temporary, "index")
+	git, settings, err := c.git.isolate(ctx, temporary, c.common, c.head)
+	if err != nil {
+		return err
+	}
+	c.settings = settings
 	c.reached("comparing")
-	if _, err := bare.run(ctx, c.index.info(), "update-index", "-z", "--index-info"); err != nil {
+	if err := c.prove(ctx); err != nil {
+		return err
+	}
+	if err := writeIndex(git.index, c.index.entries, c.proofs, settings.newHash()); err != nil {
 		return err
 	}
 	staged := *c
-	staged.git = &bare
+	staged.git = git
 	if c.tracked.staged, err = staged.stagedOnly(ctx); err != nil {
 		return err
 	}
 	// Submodules are judged by the walk: git would run itself in them, under
 	// their own configuration.
-	out, err := bare.run(ctx, nil, "status", "--porcelain=v1", "-z", "--no-renames",
+	out, err := git.run(ctx, nil, "status", "--porcelain=v1", "-z", "--no-renames",
 		"--untracked-files=all", "--ignored=matching", "--ignore-submodules=all")
 	if err != nil {
 		return err
@@ -153,7 +150,11 @@ func (c *contents) compare(ctx context.Context) error {
 		return err
 	}
 	c.sort(entries)
-	return nil
+	lost, err := c.notReproduced(ctx, git, temporary)
+	for _, path := range lost {
+		c.addChanged(statusEntry{tree: 'M', path: path})
+	}
+	return err
 }
 
 // stagedOnly answers what the index holds and the commit does not, by content.
@@ -179,6 +180,7 @@ func (c *contents) base(ctx context.Context) (string, error) {
 }
 
 func (c *contents) sort(entries []statusEntry) {
+	fileMode := c.settings.fileMode()
 	c.untracked, c.ignored = map[string]bool{}, map[string]bool{}
 	for _, entry := range entries {
 		switch {
@@ -189,14 +191,27 @@ func (c *contents) sort(entries []statusEntry) {
 			c.ignored[entry.path] = true
 		case entry.unmerged():
 			c.tracked.modified = append(c.tracked.modified, entry.path)
+		case entry.tree == 'M' && c.isPhantom(entry.path, fileMode):
 		case entry.tree != ' ':
 			c.addChanged(entry)
 		}
 	}
 }
 
+// isPhantom: git would store the file in another form, but the bytes on disk are
+// those in the index.
+func (c *contents) isPhantom(path string, fileMode bool) bool {
+	i := c.index.at[path]
+	p, entry := &c.proofs[i], &c.index.entries[i]
+	executable := p.stat.perm&0o100 != 0
+	return p.likeness == identical && entry.mode != linkMode && (!fileMode || executable == (entry.mode == executableMode))
+}
+
 func (c *contents) addChanged(entry statusEntry) {
-	was := indexEntry{tag: c.index.tags[entry.path]}
+	var was indexEntry
+	if i, found := c.index.at[entry.path]; found {
+		was = c.index.entries[i]
+	}
 	switch {
 	case entry.tree == 'D' && was.skipWorktree():
 		// It was never checked out.

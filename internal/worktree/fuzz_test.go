@@ -134,15 +134,23 @@ func FuzzPointer(f *testing.F) {
 	})
 }
 
-func FuzzFilterDrivers(f *testing.F) {
-	for _, seed := range []string{"", "filter.lfs.clean\x00filter.lfs.smudge\x00", "filter.a=b.c.clean\x00", "filter.clean\x00", "filter.\x00other\x00"} {
+func FuzzSettings(f *testing.F) {
+	for _, seed := range []string{"", "core.eol\ncrlf\x00filter.x.clean\nrm\x00", "core.filemode\x00core.excludesfile\na\"b\\c\nd\te#;\x00", "core.eol\ncut"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, out string) {
-		for _, driver := range filterDrivers(out) {
-			if !strings.Contains(out, "filter."+driver+".") {
-				t.Errorf("%q is no driver in %q", driver, out)
+		settings, err := parseSettings(out)
+		if err != nil {
+			return
+		}
+		for _, s := range settings {
+			if !contentSettings[s.key] || s.value != "" && !s.valued {
+				t.Errorf("%+v was read from %q", s, out)
 			}
+		}
+		// One line for the section and one for the setting.
+		if lines := strings.Count(settings.format(), "\n"); lines != 2*len(settings) {
+			t.Errorf("%d lines for %d settings", lines, len(settings))
 		}
 	})
 }

@@ -93,7 +93,6 @@ type repositoryGit struct {
 	index    string   // "" for the repository's own
 	settings []string // beside the hardening, as "key=value"
 	env      []string
-	filters  []string
 	inherit  []*os.File
 	alive    func() // called about every second while git runs
 }
@@ -108,18 +107,6 @@ func (e *Engine) gitFor(gitDir string, hooks Hooks) *repositoryGit {
 		git.limit = DefaultGitLimit
 	}
 	return git
-}
-
-// neutralizeFilters looks up the configured filter drivers, so that each later
-// run switches them off by name. It comes before any command that reads files.
-func (g *repositoryGit) neutralizeFilters(ctx context.Context) error {
-	g.filters = nil
-	out, err := g.run(ctx, nil, "config", "--name-only", "-z", "--get-regexp", `^filter\.`)
-	if exitedWith(err, 1) {
-		return nil
-	}
-	g.filters = filterDrivers(out)
-	return err
 }
 
 // run answers git's standard output. Every other outcome than success without a
@@ -199,7 +186,7 @@ func (g *repositoryGit) arguments(args []string) []string {
 }
 
 func (g *repositoryGit) environ(base []string) []string {
-	env := make([]string, 0, len(base)+len(environment)+8*len(g.filters)+2)
+	env := make([]string, 0, len(base)+len(environment)+len(g.env)+1)
 	for _, variable := range base {
 		if !strings.HasPrefix(variable, "GIT_") && !strings.HasPrefix(variable, "LC_ALL=") {
 			env = append(env, variable)
@@ -209,19 +196,7 @@ func (g *repositoryGit) environ(base []string) []string {
 	if g.index != "" {
 		env = append(env, "GIT_INDEX_FILE="+g.index)
 	}
-	// By environment and not by -c, since a driver's name may contain "=".
-	count := 0
-	set := func(key, value string) {
-		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", count, key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", count, value))
-		count++
-	}
-	for _, driver := range g.filters {
-		for _, program := range []string{"clean", "smudge", "process"} {
-			set("filter."+driver+"."+program, "")
-		}
-		set("filter."+driver+".required", "false")
-	}
-	return append(env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", count))
+	return env
 }
 
 // warnsOfUnread finds the warnings with which git says, while it exits with 0,

@@ -1,16 +1,16 @@
 package worktree
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"unwind/teardown"
 )
 
 // regenerable are names of directories whose content a tool makes again. What
@@ -61,11 +61,11 @@ func (c *contents) each(ctx context.Context, visit func(kind byte, path string, 
 		}
 		dir := c.tree.path(int32(i))
 		known[i] = c.know(i, dir, known)
-		c.tree.nodes[i].each(func(kind byte, name string) {
+		c.tree.nodes[i].each(func(_ int, kind byte, name string) {
 			path := join(dir, name)
 			is := unnamed
 			switch {
-			case c.index.tags[path] != 0:
+			case c.isTracked(path):
 				is = tracked
 			case known[i]&belowUntracked != 0, c.untracked[path]:
 				is = untracked
@@ -76,6 +76,11 @@ func (c *contents) each(ctx context.Context, visit func(kind byte, path string, 
 		})
 	}
 	return nil
+}
+
+func (c *contents) isTracked(path string) bool {
+	_, found := c.index.at[path]
+	return found
 }
 
 // reconcile goes through all files of the walk: a file that git named in no
@@ -98,7 +103,7 @@ func (c *contents) reconcile(ctx context.Context) (leftovers, error) {
 		switch {
 		case is == tracked && c.index.gitlinks[path]:
 			left.replaced = append(left.replaced, path)
-		case is == ignored && c.precious(kind, path, known, main):
+		case is == ignored && c.precious(ctx, kind, path, known, main):
 			left.precious = append(left.precious, path)
 		case is == unnamed && kind == file:
 			left.hidden = append(left.hidden, path)
@@ -155,14 +160,14 @@ func (c *contents) know(i int, dir string, known []uint8) uint8 {
 }
 
 // precious is the policy for one ignored file or link.
-func (c *contents) precious(kind byte, path string, known uint8, main mainCheckout) bool {
+func (c *contents) precious(ctx context.Context, kind byte, path string, known uint8, main mainCheckout) bool {
 	switch c.policy {
 	case IgnoredDiscard:
 		return false
 	case IgnoredPreserve:
 		return true
 	}
-	return kind == file && known&belowRegenerable == 0 && !main.equals(c.dir, path)
+	return kind == file && known&belowRegenerable == 0 && !main.equals(ctx, c.dir, path, c.progress)
 }
 
 // mainCheckout is the repository's main working tree, where a file of a
@@ -192,7 +197,7 @@ var errOtherTree = errors.New("it lies in another working tree")
 // path. A file that is reached over a link, or that lies in a working tree
 // inside the main checkout, is not the main checkout's: it could be the very
 // file that is to be deleted.
-func (m mainCheckout) equals(worktree, path string) bool {
+func (m mainCheckout) equals(ctx context.Context, worktree, path string, progress func(teardown.Progress)) bool {
 	if m.dir == nil {
 		return false
 	}
@@ -216,7 +221,11 @@ func (m mainCheckout) equals(worktree, path string) bool {
 		return false
 	}
 	defer theirs.Close()
-	return our.size == their.size && !onlyCopy(ours, theirs) && sameContent(ours, theirs)
+	if our.size != their.size || onlyCopy(ours, theirs) {
+		return false
+	}
+	same, err := sameContent(ctx, ours, theirs, progress)
+	return same && err == nil
 }
 
 // onlyCopy reports whether two files are one, under one name: a bind mount shows
@@ -229,22 +238,4 @@ func onlyCopy(a, b *os.File) bool {
 	}
 	links, ok := one.Sys().(*syscall.Stat_t)
 	return os.SameFile(one, other) && (!ok || links.Nlink < 2)
-}
-
-func sameContent(a, b io.Reader) bool {
-	one, other := make([]byte, 64<<10), make([]byte, 64<<10)
-	for {
-		n, err := io.ReadFull(a, one)
-		m, otherErr := io.ReadFull(b, other)
-		if n != m || !bytes.Equal(one[:n], other[:m]) {
-			return false
-		}
-		ended := func(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
-		if ended(err) && ended(otherErr) {
-			return true
-		}
-		if err != nil || otherErr != nil {
-			return false
-		}
-	}
 }

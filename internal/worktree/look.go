@@ -24,6 +24,8 @@ type look struct {
 	family family
 	// callers: see inUse.
 	callers bool
+	// before is what the first look came to, if this is the second.
+	before *contents
 }
 
 // family is what is known of the worktrees inside one.
@@ -97,7 +99,8 @@ func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	defer reached()
 	head, headErr := headCommit(ctx, git)
 	s.head = head
-	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), reached: l.engine.reach}
+	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), common: l.place.repo.common,
+		reached: l.engine.reach, progress: l.hooks.report, before: l.before}
 	var content []Finding
 	contentErr := headErr
 	if len(found.blocking) > 0 {

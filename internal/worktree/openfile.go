@@ -69,6 +69,20 @@ func openRegularIn(dir int, name string) (*os.File, stat, error) {
 	return file, s, nil
 }
 
+// openDirectoryAt opens the directory at a relative path below root in the same
+// way; "" is root itself.
+func openDirectoryAt(root int, path string) (int, error) {
+	if path == "" {
+		return unix.Dup(root)
+	}
+	parent, name, err := openParent(root, path, nil)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(parent) }()
+	return openRetry(parent, name)
+}
+
 // readLink answers what the link at a relative path below root points to.
 func readLink(root int, path string) (string, error) {
 	dir, name, err := openParent(root, path, nil)
@@ -76,6 +90,10 @@ func readLink(root int, path string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = unix.Close(dir) }()
+	return readLinkAt(dir, name)
+}
+
+func readLinkAt(dir int, name string) (string, error) {
 	for size := 256; ; size *= 2 {
 		target := make([]byte, size)
 		n, err := unix.Readlinkat(dir, name, target)

@@ -158,10 +158,11 @@ func (p *packer) compare(ctx context.Context, files []capturedFile) error {
 			return err
 		}
 		defer content.Close()
-		if !sameContent(content, stored) {
-			return fmt.Errorf("%s: %w", printable(f.path), errChanged)
+		same, err := sameContent(ctx, content, stored, p.progress)
+		if err == nil && !same {
+			err = fmt.Errorf("%s: %w", printable(f.path), errChanged)
 		}
-		return nil
+		return err
 	})
 }
 

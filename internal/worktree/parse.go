@@ -1,9 +1,12 @@
 package worktree
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
+
+var errCutOff = errors.New("output of git ends within a record")
 
 // records splits output of git's -z options. Every record ends in NUL; anything
 // else means that the output was cut off.
@@ -12,26 +15,9 @@ func records(out string) ([]string, error) {
 		return nil, nil
 	}
 	if !strings.HasSuffix(out, "\x00") {
-		return nil, fmt.Errorf("output of git ends within a record")
+		return nil, errCutOff
 	}
 	return strings.Split(out[:len(out)-1], "\x00"), nil
-}
-
-// filterDrivers answers the names in `git config --name-only -z --get-regexp
-// '^filter\.'`.
-func filterDrivers(out string) []string {
-	var drivers []string
-	seen := map[string]bool{}
-	for key := range strings.SplitSeq(out, "\x00") {
-		name, found := strings.CutPrefix(key, "filter.")
-		end := strings.LastIndexByte(name, '.')
-		if !found || end < 0 || seen[name[:end]] {
-			continue
-		}
-		seen[name[:end]] = true
-		drivers = append(drivers, name[:end])
-	}
-	return drivers
 }
 
 const gitlinkMode = "160000"
@@ -70,12 +56,13 @@ func (e indexEntry) info() string {
 
 func parseIndexEntry(record string) (indexEntry, error) {
 	head, path, found := strings.Cut(record, "\t")
-	fields := strings.Split(head, " ")
-	if !found || path == "" || len(fields) != 4 || len(fields[0]) != 1 || len(fields[1]) != 6 ||
-		!isOID(fields[2]) || len(fields[3]) != 1 || fields[3] < "0" || fields[3] > "3" {
+	// T MODE.. OID S
+	end := len(head) - 2
+	if !found || path == "" || end < 9 || head[1] != ' ' || head[8] != ' ' || head[end] != ' ' ||
+		strings.ContainsRune(head[2:8], ' ') || !isOID(head[9:end]) || head[end+1] < '0' || head[end+1] > '3' {
 		return indexEntry{}, fmt.Errorf("git ls-files answered %q", record)
 	}
-	return indexEntry{tag: fields[0][0], mode: fields[1], oid: fields[2], stage: fields[3][0], path: path}, nil
+	return indexEntry{tag: head[0], mode: head[2:8], oid: head[9:end], stage: head[end+1], path: path}, nil
 }
 
 // statusEntry is one record of `git status --porcelain=v1 -z --no-renames`.

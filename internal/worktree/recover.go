@@ -286,15 +286,23 @@ func (r *recovery) add(ctx context.Context, path string) error {
 // fill gives back the index and the files, and compares.
 func (r *recovery) fill(ctx context.Context, path string) error {
 	git := r.git()
-	if err := git.neutralizeFilters(ctx); err != nil {
+	git.workTree = path
+	temporary, done, err := scratch()
+	if err != nil {
 		return err
 	}
-	git.workTree = path
+	defer done()
+	// The commands that read files must run nothing.
+	reading, _, err := git.isolate(ctx, temporary, r.repo.common, r.state.head)
+	if err != nil {
+		return err
+	}
+	reading.index = filepath.Join(r.admin, "index")
 	entries, err := listTree(ctx, git, r.state.work)
 	if err != nil {
 		return err
 	}
-	if err := r.fillIndex(ctx, git); err != nil {
+	if err := r.fillIndex(ctx, git, reading, filepath.Join(temporary, "announced")); err != nil {
 		return err
 	}
 	if err := r.writeFiles(ctx, git, path, entries); err != nil {
@@ -302,7 +310,7 @@ func (r *recovery) fill(ctx context.Context, path string) error {
 	}
 	r.engine.reach("files written")
 	// For speed only: what is as in the index need not be read again.
-	if _, err := git.run(ctx, nil, "update-index", "-q", "--refresh"); err != nil && !exitedWith(err, 1) {
+	if _, err := reading.run(ctx, nil, "update-index", "-q", "--refresh"); err != nil && !exitedWith(err, 1) {
 		return err
 	}
 	if err := r.fillFlags(ctx, git); err != nil {
@@ -311,7 +319,7 @@ func (r *recovery) fill(ctx context.Context, path string) error {
 	return r.compare(ctx, git, path, entries)
 }
 
-func (r *recovery) fillIndex(ctx context.Context, git *repositoryGit) error {
+func (r *recovery) fillIndex(ctx context.Context, git, reading *repositoryGit, temporary string) error {
 	if _, err := git.run(ctx, nil, "read-tree", r.state.index); err != nil {
 		return err
 	}
@@ -320,11 +328,9 @@ func (r *recovery) fillIndex(ctx context.Context, git *repositoryGit) error {
 	}
 	// Git takes the mode of such an entry from a file, which need not be there
 	// any more.
-	temporary, done, err := scratch()
-	if err != nil {
+	if err := os.Mkdir(temporary, 0o700); err != nil {
 		return err
 	}
-	defer done()
 	root, err := os.OpenRoot(temporary)
 	if err != nil {
 		return err
@@ -337,10 +343,10 @@ func (r *recovery) fillIndex(ctx context.Context, git *repositoryGit) error {
 			return err
 		}
 	}
-	announcing := *git
+	announcing := *reading
 	announcing.workTree = temporary
-	announcing.settings = append(slices.Clone(git.settings), "core.fileMode=true", "core.symlinks=true")
-	announcing.env = []string{"GIT_LITERAL_PATHSPECS=1"}
+	announcing.settings = append(slices.Clone(reading.settings), "core.fileMode=true", "core.symlinks=true")
+	announcing.env = append(slices.Clone(reading.env), "GIT_LITERAL_PATHSPECS=1")
 	_, err = announcing.run(ctx, strings.NewReader(paths.String()), "add", "--intent-to-add", "--force", "--pathspec-from-file=-", "--pathspec-file-nul")
 	return err
 }
@@ -449,7 +455,7 @@ func (r *recovery) compare(ctx context.Context, git *repositoryGit, path string,
 	}
 	admin := place{path: path, repo: r.repo, admin: r.admin}
 	k := &capturer{git: git, place: admin, contents: c, progress: r.hooks.report, fileMode: true, entries: map[string]indexEntry{}}
-	for entry := range c.index.all() {
+	for _, entry := range c.index.entries {
 		k.entries[entry.path] = entry
 	}
 	var err error

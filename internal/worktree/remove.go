@@ -59,6 +59,8 @@ type removal struct {
 	report Report
 	// quarantine is where the directory is, or was, moved aside.
 	quarantine string
+	// first is what the look before the rename came to; nil after a crash.
+	first *contents
 	// owned is the lock on the admin directory.
 	owned *lock.Held
 }
@@ -158,6 +160,9 @@ func (r *removal) begin(ctx context.Context) error {
 			return err
 		}
 	}
+	if r.first = seen.contents; r.first != nil {
+		r.first.tree = nil
+	}
 	// While it is in quarantine, somebody could drop its registration.
 	if kept, err := r.rescue(ctx, seen); !kept || err != nil {
 		return err
@@ -250,7 +255,7 @@ func (r *removal) rescue(ctx context.Context, seen seen) (kept bool, err error) 
 }
 
 func (r *removal) look(dir string) *look {
-	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers}
+	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers, before: r.first}
 }
 
 // moveAside is step 9: after it, whoever uses the path gets an error, and nobody

@@ -16,7 +16,10 @@ type stat struct {
 	kind uint32 // unix.S_IFDIR, …
 	perm uint32
 	uid  uint32
+	gid  uint32
 	size int64
+	// in nanoseconds since 1970
+	mtime, ctime int64
 	// frozen: an attribute forbids to delete it, even for root.
 	frozen bool
 	// mount: something is mounted on it.
@@ -30,9 +33,15 @@ func fromUnix(s *unix.Stat_t) stat {
 		kind: uint32(s.Mode) & unix.S_IFMT,
 		perm: uint32(s.Mode) &^ unix.S_IFMT,
 		uid:  s.Uid,
+		gid:  s.Gid,
 		size: s.Size,
+
+		mtime: unix.TimespecToNsec(s.Mtim),
+		ctime: unix.TimespecToNsec(s.Ctim),
 	}
 }
+
+func (s stat) stamp() stamp { return stamp{s.id.ino, s.size, s.mtime, s.ctime} }
 
 func fdStat(fd int) (stat, error) {
 	var s unix.Stat_t

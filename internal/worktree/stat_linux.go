@@ -27,7 +27,10 @@ func statAt(fd int, name string) (stat, error) {
 		kind:   mode & unix.S_IFMT,
 		perm:   mode &^ unix.S_IFMT,
 		uid:    x.Uid,
+		gid:    x.Gid,
 		size:   int64(x.Size),
+		mtime:  x.Mtime.Sec*1e9 + int64(x.Mtime.Nsec),
+		ctime:  x.Ctime.Sec*1e9 + int64(x.Ctime.Nsec),
 		frozen: x.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) != 0,
 		mount:  x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 	}, nil

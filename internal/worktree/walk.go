@@ -35,15 +35,17 @@ type node struct {
 	name   string
 	id     fileID
 	// entries are the regular files and links in it, each as a kind byte (file
-	// or link), the name and NUL.
+	// or link), the name and NUL; stamps are theirs.
 	entries []byte
+	stamps  []stamp
 }
 
-// each calls visit for every entry of the directory.
-func (n *node) each(visit func(kind byte, name string)) {
-	for rest := n.entries; len(rest) > 0; {
+// each calls visit for every entry of the directory, with its number.
+func (n *node) each(visit func(i int, kind byte, name string)) {
+	i := 0
+	for rest := n.entries; len(rest) > 0; i++ {
 		end := bytes.IndexByte(rest, 0)
-		visit(rest[0], string(rest[1:end]))
+		visit(i, rest[0], string(rest[1:end]))
 		rest = rest[end+1:]
 	}
 }
@@ -269,12 +271,12 @@ func (w *walker) visit(name string) {
 		if s.mount {
 			w.tree.mounts = append(w.tree.mounts, join(w.here(), name))
 		}
-		w.remember(file, name)
+		w.remember(file, name, s)
 		if w.tree.files%512 == 0 {
 			w.report()
 		}
 	case unix.S_IFLNK:
-		w.remember(link, name)
+		w.remember(link, name, s)
 	case unix.S_IFIFO, unix.S_IFCHR, unix.S_IFBLK:
 		if strings.HasPrefix(name, ".git") {
 			w.tree.blocking = append(w.tree.blocking, join(w.here(), name))
@@ -305,12 +307,13 @@ func (w *walker) descend(name string, s stat) {
 	w.read()
 }
 
-func (w *walker) remember(kind byte, name string) {
+func (w *walker) remember(kind byte, name string, s stat) {
 	if w.foreign > 0 || len(w.levels) == 1 && name == ".git" {
 		return
 	}
 	node := &w.tree.nodes[w.top().node]
 	node.entries = append(append(append(node.entries, kind), name...), 0)
+	node.stamps = append(node.stamps, s.stamp())
 }
 
 func (w *walker) report() {

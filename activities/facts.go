@@ -29,8 +29,8 @@ type Facts struct {
 	SeenWithin time.Duration
 }
 
-// BeginFinalization re-reads the session and answers what is left to do.
-// Non-retryable: session_not_found, session_live.
+// BeginFinalization re-reads the session or task and answers what is left to do.
+// Non-retryable: session_not_found, session_live, task_not_found, task_active.
 func (f *Facts) BeginFinalization(ctx context.Context, in teardown.BeginInput) (teardown.BeginResult, error) {
 	begun, err := f.Store.Begin(ctx, in)
 	if err != nil {
@@ -57,7 +57,15 @@ func nameOf(runtime teardown.Runtime) string {
 	return strconv.Itoa(runtime.PID)
 }
 
-// ReleaseLeases gives up the session's leases and answers the removal plan.
+// TerminateTaskSessions terminates the live sessions of a closed task and answers
+// a page of those that are to be finalized.
+func (f *Facts) TerminateTaskSessions(ctx context.Context, in teardown.TaskSessionsInput) (teardown.TaskSessionsResult, error) {
+	out, err := f.Store.TerminateTaskSessions(ctx, in)
+	fault.Point("task sessions terminated")
+	return out, failure(err)
+}
+
+// ReleaseLeases gives up the holder's leases and answers the removal plan.
 func (f *Facts) ReleaseLeases(ctx context.Context, step teardown.Step) (teardown.ReleaseLeasesResult, error) {
 	plan, err := f.Store.ReleaseLeases(ctx, step)
 	fault.Point("released")

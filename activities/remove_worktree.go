@@ -52,9 +52,17 @@ func (h *Host) remove(ctx context.Context, a *attempt, step teardown.Step, claim
 	target := worktree.Target{Repository: claimed.Repository, Path: claimed.Path, Nonce: claimed.Nonce}
 	hooks := worktree.Hooks{Name: claimed.ID, Progress: a.report, Inherit: []*os.File{held.File()}}
 	if claim.SaveChanges {
-		hooks.SaveRef = worktree.SavedRef(step.SessionID, step.Generation, claimed.ID)
+		hooks.SaveRef = worktree.SavedRef(savedFor(step), step.Generation, claimed.ID)
 	}
 	return h.Worktrees.Remove(ctx, target, &journal{store: h.Store, step: step, row: claimed, savedRef: claim.SavedRef}, hooks)
+}
+
+// savedFor names the holder in a saved ref. No session's id has such a sign.
+func savedFor(step teardown.Step) string {
+	if step.TaskID != "" {
+		return "task=" + step.TaskID
+	}
+	return step.SessionID
 }
 
 // record writes what the disk says by now; it is the last write of a removal.

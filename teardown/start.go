@@ -39,3 +39,29 @@ func SignalRetry(ctx context.Context, c client.Client, taskQueue string, session
 	return c.SignalWithStartWorkflow(ctx, options.ID, RetrySignal, request, options,
 		FinalizeSessionWorkflow, FinalizeSessionInput{SessionID: sessionID})
 }
+
+// TaskStartOptions are StartOptions for a task.
+func TaskStartOptions(taskQueue, taskID string) client.StartWorkflowOptions {
+	options := StartOptions(taskQueue, taskID)
+	options.ID = FinalizeTaskID(taskID)
+	options.StaticSummary = TaskStaticSummary(taskID)
+	options.StaticDetails = "Finalizes the task's sessions, then removes the worktrees that only it holds, child-first, unless something could be lost. " +
+		"Branches stay.\n\nSee `unwind task show " + taskID + "`. Cancel rather than terminate this workflow: a cancelled one records that it waits."
+	return options
+}
+
+// StartTask starts the finalization of an archived or deleted task, or finds the
+// run that is already under way.
+func StartTask(ctx context.Context, c client.Client, taskQueue string, in FinalizeTaskInput) (client.WorkflowRun, error) {
+	return c.ExecuteWorkflow(ctx, TaskStartOptions(taskQueue, in.TaskID), FinalizeTaskWorkflow, in)
+}
+
+// SignalTaskRetry is SignalRetry for a task.
+func SignalTaskRetry(ctx context.Context, c client.Client, taskQueue string, taskID string, request RetryRequest) (client.WorkflowRun, error) {
+	options := TaskStartOptions(taskQueue, taskID)
+	return c.SignalWithStartWorkflow(ctx, options.ID, RetrySignal, request, options,
+		FinalizeTaskWorkflow, FinalizeTaskInput{TaskID: taskID})
+}
+
+// TaskStaticSummary is StaticSummary for a task.
+func TaskStaticSummary(taskID string) string { return "Release what task " + taskID + " held" }

@@ -128,6 +128,7 @@ func (w *process) startWorkflows() error {
 		OnFatalError:                w.failed,
 	})
 	part.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
+	part.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
 	part.RegisterActivity(&activities.Facts{
 		Store: w.store, Client: w.temporal.Client, Policy: w.cfg.Policy, SearchAttributes: w.cfg.SearchAttributes,
 		SeenWithin: max(missedPasses*w.cfg.ReconcileInterval, leastSeenWithin),

@@ -27,7 +27,7 @@ var (
 // for a person. Everything it needs to know is in the database, so a run that
 // was lost may be started again at any time.
 func FinalizeSession(ctx workflow.Context, in teardown.FinalizeSessionInput) (teardown.Result, error) {
-	f, err := newFinalization(ctx, in)
+	f, err := newFinalization(ctx, in, "")
 	if err != nil {
 		return teardown.Result{}, err
 	}
@@ -36,8 +36,10 @@ func FinalizeSession(ctx workflow.Context, in teardown.FinalizeSessionInput) (te
 
 // finalization is the state of one run.
 type finalization struct {
-	in   teardown.FinalizeSessionInput
-	root workflow.Context
+	in teardown.FinalizeSessionInput
+	// taskID names the holder if it is a task; in.SessionID is empty then.
+	taskID string
+	root   workflow.Context
 	// steps is disconnected from the run's own context: cancelling the workflow
 	// never stops a step halfway.
 	steps    workflow.Context
@@ -49,8 +51,8 @@ type finalization struct {
 	pause    time.Duration
 }
 
-func newFinalization(ctx workflow.Context, in teardown.FinalizeSessionInput) (*finalization, error) {
-	if err := teardown.ValidateID(in.SessionID); err != nil {
+func newFinalization(ctx workflow.Context, in teardown.FinalizeSessionInput, taskID string) (*finalization, error) {
+	if err := teardown.ValidateID(in.SessionID + taskID); err != nil {
 		return nil, temporal.NewNonRetryableApplicationError(err.Error(), string(teardown.CodeInvalidID), nil)
 	}
 	switch in.OnParked {
@@ -62,14 +64,15 @@ func newFinalization(ctx workflow.Context, in teardown.FinalizeSessionInput) (*f
 	steps, _ := workflow.NewDisconnectedContext(ctx)
 	f := &finalization{
 		in:       in,
+		taskID:   taskID,
 		root:     ctx,
 		steps:    steps,
-		logger:   log.With(workflow.GetLogger(ctx), "session", in.SessionID),
+		logger:   log.With(workflow.GetLogger(ctx), "session", in.SessionID, "task", taskID),
 		requests: &requests{},
-		status:   teardown.Status{SessionID: in.SessionID, Phase: teardown.PhaseStarting},
+		status:   teardown.Status{SessionID: in.SessionID, TaskID: taskID, Phase: teardown.PhaseStarting},
 	}
 	if carried := in.Carried; carried != nil {
-		f.begun.Step = teardown.Step{SessionID: in.SessionID, Generation: carried.Generation, Round: carried.Round}
+		f.begun.Step = teardown.Step{SessionID: in.SessionID, TaskID: taskID, Generation: carried.Generation, Round: carried.Round}
 		f.requests.pending = carried.Pending
 		f.requests.handled = carried.Handled
 	}
@@ -155,6 +158,7 @@ func (f *finalization) begin() error {
 	taken := f.requests.peek()
 	in := teardown.BeginInput{
 		SessionID:  f.in.SessionID,
+		TaskID:     f.taskID,
 		WorkflowID: workflow.GetInfo(f.steps).WorkflowExecution.ID,
 		Generation: f.begun.Step.Generation,
 		Round:      f.begun.Step.Round,
@@ -196,8 +200,9 @@ func (f *finalization) round(ctx workflow.Context) (verdict, error) {
 	if f.cancelled() {
 		return f.park(ctx, cancelled())
 	}
-	f.show(ctx, teardown.PhaseRuntimes, "")
-	if obstacle := f.releaseRuntimes(); obstacle != nil {
+	if obstacle, err := f.endAgents(ctx); err != nil {
+		return again, err
+	} else if obstacle != nil {
 		return f.stopFor(ctx, obstacle)
 	}
 	if f.cancelled() {
@@ -228,6 +233,15 @@ func (f *finalization) round(ctx workflow.Context) (verdict, error) {
 	return released, nil
 }
 
+// endAgents: while an agent may be alive, no worktree is touched.
+func (f *finalization) endAgents(ctx workflow.Context) (*obstacle, error) {
+	if f.taskID != "" {
+		return f.finalizeSessions(ctx)
+	}
+	f.show(ctx, teardown.PhaseRuntimes, "")
+	return f.releaseRuntimes(), nil
+}
+
 // obstacle is what keeps a round from going on. An empty reason means that a
 // newer round or generation has begun.
 type obstacle struct {
@@ -239,7 +253,7 @@ func superseded() *obstacle { return &obstacle{} }
 
 func cancelled() *obstacle {
 	return &obstacle{reason: teardown.ReasonCancelled, failure: teardown.Failure{
-		Code: teardown.ReasonCancelled, Message: "The workflow was cancelled; `unwind retry` goes on."}}
+		Code: teardown.ReasonCancelled, Message: "The workflow was cancelled; a retry goes on."}}
 }
 
 func (f *finalization) stopFor(ctx workflow.Context, o *obstacle) (verdict, error) {
@@ -310,6 +324,10 @@ func (f *finalization) continueAsNew(ctx workflow.Context) error {
 		Round:      f.begun.Step.Round,
 		Pending:    f.requests.pending,
 		Handled:    f.requests.handled,
+	}
+	if f.taskID != "" {
+		return workflow.NewContinueAsNewError(ctx, teardown.FinalizeTaskWorkflow,
+			teardown.FinalizeTaskInput{TaskID: f.taskID, OnParked: in.OnParked, Generation: in.Generation, Carried: in.Carried})
 	}
 	return workflow.NewContinueAsNewError(ctx, teardown.FinalizeSessionWorkflow, in)
 }

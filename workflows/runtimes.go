@@ -23,7 +23,7 @@ func (f *finalization) releaseRuntimes() *obstacle {
 		}
 		in := teardown.DestroyRuntimeInput{Step: f.begun.Step, RuntimeID: ref.ID, ConfirmedGoneBy: f.begun.ConfirmedGoneBy}
 		var out teardown.DestroyRuntimeResult
-		if o := f.onHost(f.steps, "Destroy "+ref.Role+" "+ref.Kind+" "+ref.Name, host.DestroyRuntime, in, &out); o != nil {
+		if o := f.onHost(f.steps, f.begun.Host, "Destroy "+ref.Role+" "+ref.Kind+" "+ref.Name, host.DestroyRuntime, in, &out); o != nil {
 			f.noteRuntime(teardown.RuntimeResult{ID: ref.ID, Kind: ref.Kind, Role: ref.Role,
 				Outcome: teardown.RuntimeFailed, Code: o.failure.Code})
 			if o.reason == teardown.ReasonHostUnreachable {
@@ -59,7 +59,7 @@ func (f *finalization) clearResources(ctx workflow.Context) *obstacle {
 func (f *finalization) clear(summary string, secretsOnly bool) *obstacle {
 	var out teardown.ClearResourcesResult
 	in := teardown.ClearResourcesInput{Step: f.begun.Step, SecretsOnly: secretsOnly}
-	if o := f.onHost(f.steps, summary, host.ClearAgentResources, in, &out); o != nil {
+	if o := f.onHost(f.steps, f.begun.Host, summary, host.ClearAgentResources, in, &out); o != nil {
 		return o
 	}
 	if out.Superseded {

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,12 +80,26 @@ func describe(status teardown.Status) string {
 	switch status.Phase {
 	case teardown.PhaseParked:
 		line(&b, "**Waits for a person** (%s). %s\n\n", status.ParkedReason, result.Failure.Message)
-		line(&b, "Go on with `unwind retry %s`.\n\n", status.SessionID)
+		if status.TaskID != "" {
+			line(&b, "Go on with `unwind task retry %s`.\n\n", status.TaskID)
+		} else {
+			line(&b, "Go on with `unwind retry %s`.\n\n", status.SessionID)
+		}
 	case teardown.PhaseFinished:
 		b.WriteString("**Finished.**\n\n")
 	default:
-		line(&b, "**%s**, round %d of generation %d, on host %s.\n\n",
-			strings.ReplaceAll(string(status.Phase), "_", " "), status.Round, status.Generation, status.Host)
+		where := ""
+		if status.Host != "" {
+			where = ", on host " + status.Host
+		}
+		line(&b, "**%s**, round %d of generation %d%s.\n\n",
+			strings.ReplaceAll(string(status.Phase), "_", " "), status.Round, status.Generation, where)
+	}
+	for _, session := range result.Sessions {
+		line(&b, "- session %s: %s%s\n", session.SessionID, cmp.Or(string(session.Outcome), "under way"), because(session.Failure.Code, nil))
+	}
+	if more := result.SessionsTotal - len(result.Sessions); more > 0 {
+		line(&b, "- and %d more sessions\n", more)
 	}
 	for _, runtime := range result.Runtimes {
 		line(&b, "- runtime %s (%s): %s%s\n", runtime.Kind, runtime.Role, runtime.Outcome, because(runtime.Code, runtime.Details))

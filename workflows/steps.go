@@ -42,17 +42,17 @@ func (f *finalization) askFacts(steps workflow.Context, summary string, activity
 	}
 }
 
-// onHost runs a step on the session's machine until it has a result, its
+// onHost runs a step on a machine until it has a result, its
 // attempts are used up, or the host does not answer. A cancelled workflow lets
 // an attempt that runs come to its end, and starts no other.
-func (f *finalization) onHost(steps workflow.Context, summary string, activity, in, out any) *obstacle {
+func (f *finalization) onHost(steps workflow.Context, hostID, summary string, activity, in, out any) *obstacle {
 	f.started(summary)
 	defer f.ended(summary)
 	policy := f.policy()
 	cancellable, cancel := workflow.WithCancel(steps)
 	defer cancel()
 	options := workflow.ActivityOptions{
-		TaskQueue:              teardown.HostTaskQueue(workflow.GetInfo(steps).TaskQueueName, f.begun.Host),
+		TaskQueue:              teardown.HostTaskQueue(workflow.GetInfo(steps).TaskQueueName, hostID),
 		ScheduleToStartTimeout: milliseconds(policy.HostTimeoutMS),
 		StartToCloseTimeout:    milliseconds(policy.StepTimeoutMS),
 		HeartbeatTimeout:       milliseconds(policy.HeartbeatMS),
@@ -80,10 +80,10 @@ func (f *finalization) onHost(steps workflow.Context, summary string, activity, 
 		case f.cancelled():
 			return cancelled()
 		case hostAway(err):
-			if !f.hostSeenLately(steps) {
+			if !f.hostSeenLately(steps, hostID) {
 				return &obstacle{reason: teardown.ReasonHostUnreachable, failure: teardown.Failure{
 					Code:    teardown.ReasonHostUnreachable,
-					Message: "No worker of host " + f.begun.Host + " takes work; start unwind-worker there, then it goes on by itself."}}
+					Message: "No worker of host " + hostID + " takes work; start unwind-worker there, then it goes on by itself."}}
 			}
 		case codeOf(err) == teardown.CodeDatabaseUnavailable:
 			timer := workflow.NewTimerWithOptions(steps, pause, workflow.TimerOptions{Summary: "The database did not answer: " + summary})
@@ -96,10 +96,10 @@ func (f *finalization) onHost(steps workflow.Context, summary string, activity, 
 	}
 }
 
-func (f *finalization) hostSeenLately(steps workflow.Context) bool {
+func (f *finalization) hostSeenLately(steps workflow.Context, hostID string) bool {
 	var answer teardown.CheckHostResult
-	if err := f.askFacts(steps, "Was the host seen lately?", facts.CheckHost, f.begun.Host, &answer); err != nil {
-		f.logger.Error("The host could not be looked up", "host", f.begun.Host, "error", err)
+	if err := f.askFacts(steps, "Was the host seen lately?", facts.CheckHost, hostID, &answer); err != nil {
+		f.logger.Error("The host could not be looked up", "host", hostID, "error", err)
 		return false
 	}
 	return answer.SeenLately

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"slices"
 
 	"go.temporal.io/sdk/workflow"
@@ -8,7 +9,7 @@ import (
 	"unwind/teardown"
 )
 
-// removeWorktrees gives up the session's leases and removes what nobody holds
+// removeWorktrees gives up the holder's leases and removes what nobody holds
 // any more. A removal may make an ancestor free that was kept for it alone, so
 // the plan is asked for again until nothing new is in it.
 func (f *finalization) removeWorktrees(ctx workflow.Context) (*obstacle, error) {
@@ -92,7 +93,7 @@ func childrenEnded(removals []removal, parentID string) bool {
 func (f *finalization) removeWorktree(steps workflow.Context, r *removal) {
 	var out teardown.RemoveWorktreeResult
 	in := teardown.RemoveWorktreeInput{Step: f.begun.Step, WorktreeID: r.WorktreeID}
-	if r.obstacle = f.onHost(steps, "Remove worktree "+r.Name, host.RemoveWorktree, in, &out); r.obstacle != nil {
+	if r.obstacle = f.onHost(steps, cmp.Or(r.Host, f.begun.Host), "Remove worktree "+r.Name, host.RemoveWorktree, in, &out); r.obstacle != nil {
 		if r.obstacle.reason == teardown.ReasonCancelled {
 			// A row that is being deleted may be parked for used-up attempts only.
 			r.obstacle.reason = teardown.ReasonAttemptsExhausted

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -51,12 +52,18 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	w := newWorldOf(t, teardown.StartOptions("", session))
+	w.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
+	return w
+}
+
+func newWorldOf(t *testing.T, options client.StartWorkflowOptions) *world {
+	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	w := &world{TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(), round: 1, removeTries: map[string]int{}}
 	w.SetTestTimeout(time.Minute)
-	w.SetStartWorkflowOptions(teardown.StartOptions("", session))
-	w.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
+	w.SetStartWorkflowOptions(options)
 	for name, fn := range map[string]any{
 		teardown.BeginFinalizationActivity:   w.begin,
 		teardown.ReleaseLeasesActivity:       w.release,
@@ -114,7 +121,7 @@ func (w *world) begin(_ context.Context, in teardown.BeginInput) (teardown.Begin
 	}
 	result := teardown.BeginResult{
 		ConfirmedGoneBy: confirmedBy,
-		Host:            "h1", Step: teardown.Step{SessionID: in.SessionID, Generation: 1, Round: w.round},
+		Host:            "h1", Step: teardown.Step{SessionID: in.SessionID, TaskID: in.TaskID, Generation: 1, Round: w.round},
 		ParkedReason: w.parked, Runtimes: w.runtimes, Resources: w.resources, Result: w.result(),
 		Policy: teardown.Policy{InitialIntervalMS: 1000, MaximumIntervalMS: 60_000, MaximumAttempts: 3,
 			StepTimeoutMS: 60_000, HeartbeatMS: 30_000, HostTimeoutMS: 900_000, Parallel: 2},

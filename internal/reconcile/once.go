@@ -66,7 +66,7 @@ type Failure struct {
 
 // Once does one pass: it records that the host's worker was seen, starts the finalization
 // of every terminated session, of any host, that is neither finished, parked nor
-// held, and wakes those that are parked because this host did not answer. A
+// held, and of every closed task, and wakes those that are parked because this host did not answer. A
 // retry that was recorded while Temporal was away is handed to its run. A
 // failure stops nothing: every part is tried, and the first error is returned
 // beside the counts. It is a *teardown.Error.
@@ -82,6 +82,7 @@ func Once(ctx context.Context, d Deps) (Summary, error) {
 	// Waking first: what was parked for this host has waited longest.
 	p.each(ctx, "list what waits for this host", p.unreachable, "wake", p.wake)
 	p.each(ctx, "list what is to be finalized", p.due, "start", p.start)
+	p.tasks(ctx)
 	return p.done, p.first
 }
 

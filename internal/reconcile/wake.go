@@ -27,7 +27,7 @@ func (p *pass) wake(ctx context.Context, due store.Due) error {
 // or Temporal was away.
 func (p *pass) deliver(ctx context.Context, due store.Due) error {
 	round, err := p.retriedRound(ctx, due)
-	if err != nil || round == 0 || !p.waits(ctx, due.SessionID) {
+	if err != nil || round == 0 || !p.waits(ctx, teardown.FinalizeSessionID(due.SessionID)) {
 		return err
 	}
 	// Once more: parked is a fact before a run shows it, so only what is not
@@ -56,18 +56,18 @@ func (p *pass) retriedRound(ctx context.Context, due store.Due) (int64, error) {
 // waits asks a run whether it is parked. One that does not answer is left alone
 // until the next pass, and so are the others after a few of them: there may be no
 // worker to answer.
-func (p *pass) waits(ctx context.Context, sessionID string) bool {
+func (p *pass) waits(ctx context.Context, workflowID string) bool {
 	if p.silent >= giveUpAfter {
 		return false
 	}
 	var status teardown.Status
-	answer, err := p.Temporal.Client.QueryWorkflow(ctx, teardown.FinalizeSessionID(sessionID), "", teardown.StatusQuery)
+	answer, err := p.Temporal.Client.QueryWorkflow(ctx, workflowID, "", teardown.StatusQuery)
 	if err == nil {
 		err = answer.Get(&status)
 	}
 	if err != nil {
 		p.silent++
-		p.Logger.Debug("A run did not say what it is doing", "session", sessionID, "error", err)
+		p.Logger.Debug("A run did not say what it is doing", "workflow", workflowID, "error", err)
 		return false
 	}
 	p.silent = 0

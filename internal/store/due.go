@@ -9,10 +9,12 @@ import (
 
 // Due is a session, or a task, whose finalization is to be started or woken.
 type Due struct {
-	SessionID  string `db:"id"`
-	TaskID     string `db:"task_id"` // instead of SessionID
-	Host       string `db:"host"`
-	Generation int64  `db:"generation"`
+	SessionID string `db:"id"`
+	TaskID    string `db:"task_id"` // instead of SessionID
+	// ParkedReason is set by WakeableTasks.
+	ParkedReason string `db:"parked_reason"`
+	Host         string `db:"host"`
+	Generation   int64  `db:"generation"`
 }
 
 // Due lists, by id and after the given one, up to limit sessions of any host
@@ -100,7 +102,7 @@ func (s *Store) WakeableTasks(ctx context.Context, host, after string, limit int
 	var due []Due
 	err := s.read(ctx, func(q queries) error {
 		due = nil
-		return q.all(ctx, &due, `SELECT f.holder_id AS task_id, f.generation FROM finalizations f
+		return q.all(ctx, &due, `SELECT f.holder_id AS task_id, f.generation, f.parked_reason FROM finalizations f
 			WHERE f.holder_kind = 'task' AND f.holder_id > ? AND f.finished_at IS NULL AND f.parked_at IS NOT NULL
 				AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = f.holder_id AND t.generation <> f.generation)
 				AND ((f.parked_reason = ? AND EXISTS (SELECT 1 FROM worktrees w WHERE w.host = ? AND w.state = 'deleting'

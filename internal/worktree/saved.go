@@ -17,11 +17,11 @@ import (
 // is ever overwritten or deleted by unwind.
 const savedRefs = "refs/unwind/saved"
 
-// SavedRef is where the uncommitted work of a session's worktree is saved. Work
-// that differs from what is there already goes to the same name with "-2", "-3"
+// SavedRef is where the uncommitted work of a session's worktree is saved; of a
+// task's, holder is "task=" and its id. Work that differs from what is there already goes to the same name with "-2", "-3"
 // and so on.
-func SavedRef(sessionID string, generation int64, worktreeID string) string {
-	return savedRefs + "/" + sessionID + "/" + strconv.FormatInt(generation, 10) + "/" + worktreeID
+func SavedRef(holder string, generation int64, worktreeID string) string {
+	return savedRefs + "/" + holder + "/" + strconv.FormatInt(generation, 10) + "/" + worktreeID
 }
 
 // savedByHand is where a worktree's work is saved without a session.

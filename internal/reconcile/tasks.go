@@ -1,0 +1,113 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+
+	"unwind/internal/store"
+	"unwind/teardown"
+)
+
+// tasks wakes the tasks whose obstacle has passed, and starts the finalization
+// of those that are archived or deleted, and are neither finished nor parked.
+func (p *pass) tasks(ctx context.Context) {
+	p.eachTask(ctx, "wake", func(ctx context.Context, after string) ([]store.Due, error) {
+		return p.Store.WakeableTasks(ctx, p.Host.ID, after, pageSize)
+	}, p.wakeTask)
+	p.eachTask(ctx, "start", func(ctx context.Context, after string) ([]store.Due, error) {
+		return p.Store.DueTasks(ctx, after, pageSize)
+	}, p.startTask)
+}
+
+func (p *pass) eachTask(ctx context.Context, doing string, next list, do act) {
+	for after := ""; ; {
+		page, err := next(ctx, after)
+		if err != nil {
+			p.failed("list the tasks to "+doing, "", err)
+			return
+		}
+		for _, due := range page {
+			after = due.TaskID
+			err := p.starts.Wait(ctx)
+			if err == nil {
+				err = p.within(ctx, due, do)
+			}
+			if err != nil {
+				p.failed(doing+" task "+due.TaskID, "", err)
+				if away(err) {
+					return
+				}
+			}
+		}
+		if len(page) < pageSize {
+			return
+		}
+	}
+}
+
+// startTask is start for a task.
+func (p *pass) startTask(ctx context.Context, due store.Due) error {
+	if err := teardown.ValidateID(due.TaskID); err != nil {
+		return err
+	}
+	options := teardown.TaskStartOptions(p.TaskQueue, due.TaskID)
+	options.WorkflowIDConflictPolicy = enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL
+	options.WorkflowExecutionErrorWhenAlreadyStarted = true
+	_, err := p.Temporal.Client.ExecuteWorkflow(ctx, options, teardown.FinalizeTaskWorkflow, teardown.FinalizeTaskInput{TaskID: due.TaskID})
+	var already *serviceerror.WorkflowExecutionAlreadyStarted
+	switch {
+	case errors.As(err, &already):
+		p.done.UnderWay++
+		return p.deliverToTask(ctx, due)
+	case err != nil:
+		return err
+	}
+	p.done.Started++
+	return nil
+}
+
+// deliverToTask is deliver for a task.
+func (p *pass) deliverToTask(ctx context.Context, due store.Due) error {
+	round, err := p.retriedTaskRound(ctx, due)
+	if err != nil || round == 0 || !p.waits(ctx, teardown.FinalizeTaskID(due.TaskID)) {
+		return err
+	}
+	if round, err = p.retriedTaskRound(ctx, due); err != nil || round == 0 {
+		return err
+	}
+	return p.signalTask(ctx, due.TaskID, round)
+}
+
+func (p *pass) retriedTaskRound(ctx context.Context, due store.Due) (int64, error) {
+	detail, err := p.Store.TaskDetail(ctx, due.TaskID)
+	f := detail.Finalization()
+	if err != nil || f.Generation != due.Generation || f.Round < 2 || f.ParkedAt != nil || f.FinishedAt != nil {
+		return 0, err
+	}
+	return f.Round, nil
+}
+
+// wakeTask is wake for a task.
+func (p *pass) wakeTask(ctx context.Context, due store.Due) error {
+	round, recorded, err := p.Store.RetryTask(ctx, due.TaskID, store.RetryOptions{IfParked: true, Reason: due.ParkedReason, By: p.name()})
+	switch teardown.CodeOf(err) {
+	case teardown.CodeTaskActive, teardown.CodeTaskNotFound, teardown.CodeConflict:
+		return nil // unarchived, deleted or finished since it was listed
+	}
+	if err != nil || !recorded {
+		return err
+	}
+	return p.signalTask(ctx, due.TaskID, round)
+}
+
+func (p *pass) signalTask(ctx context.Context, taskID string, round int64) error {
+	_, err := teardown.SignalTaskRetry(ctx, p.Temporal.Client, p.TaskQueue, taskID,
+		teardown.RetryRequest{Round: round, RequestedBy: p.name()})
+	if err == nil {
+		p.done.Woken++
+	}
+	return err
+}

@@ -130,7 +130,8 @@ func (h *Held) Release() {
 
 func (h *Held) acquire(ctx context.Context, what string, wait Wait) error {
 	deadline := time.Now().Add(wait.Limit)
-	for {
+	// Most are held for a moment only.
+	for interval := retryInterval / 16; ; interval = min(2*interval, retryInterval) {
 		free, err := h.try()
 		if err != nil {
 			return unusable(what, err)
@@ -138,7 +139,7 @@ func (h *Held) acquire(ctx context.Context, what string, wait Wait) error {
 		if free {
 			return nil
 		}
-		pause := min(retryInterval, time.Until(deadline))
+		pause := min(interval, time.Until(deadline))
 		if pause <= 0 {
 			return busy(what, nil)
 		}

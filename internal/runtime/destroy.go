@@ -160,14 +160,10 @@ func (d *destruction) release(ctx context.Context, reaper *proctable.Reaper) err
 	if reaper.Touched() {
 		d.outcome.Runtime.Outcome = teardown.RuntimeReleased
 	}
-	table, err := proctable.Scan()
-	if err != nil {
-		return TableError(err)
-	}
-	if err := d.contested(table); err != nil {
+	if err := d.contested(remains.Table); err != nil {
 		return err
 	}
-	return d.occupied(table)
+	return d.occupied(remains.Table)
 }
 
 func (d *destruction) remaining(remains proctable.Remains) error {

@@ -47,8 +47,14 @@ type unanchored struct {
 
 func (u unanchored) all() []string { return append(slices.Clone(u.tips), u.logged...) }
 
-// headCommit answers the commit that is checked out, "" if there is none yet.
-func headCommit(ctx context.Context, git *repositoryGit) (string, error) {
+// headCommit answers the commit that is checked out in the worktree of an admin
+// directory, "" if there is none yet. Git is asked only where the files do not
+// say: a packed branch, another kind of reference, a reference store of another
+// format.
+func headCommit(ctx context.Context, git *repositoryGit, admin, common string) (string, error) {
+	if oid := looseHead(admin, common); oid != "" {
+		return oid, nil
+	}
 	out, err := git.run(ctx, nil, "rev-parse", "--verify", "-q", "HEAD")
 	if exitedWith(err, 1) {
 		return "", nil
@@ -58,6 +64,27 @@ func headCommit(ctx context.Context, git *repositoryGit) (string, error) {
 		err = fmt.Errorf("git rev-parse answered %q", out)
 	}
 	return oid, err
+}
+
+// looseHead answers the commit that HEAD names, itself or by a branch that is a
+// file; "" if it does not.
+func looseHead(admin, common string) string {
+	head, err := readSmall(filepath.Join(admin, "HEAD"))
+	if err != nil {
+		return ""
+	}
+	if isOID(head) && strings.Trim(head, "0") != "" {
+		return head
+	}
+	ref, isRef := strings.CutPrefix(head, "ref: ")
+	if !isRef || !strings.HasPrefix(ref, "refs/heads/") || !filepath.IsLocal(ref) || filepath.Clean(ref) != ref {
+		return ""
+	}
+	tip, err := readSmall(filepath.Join(common, ref))
+	if err != nil || !isOID(tip) || strings.Trim(tip, "0") == "" {
+		return ""
+	}
+	return tip
 }
 
 // branchOf answers the short name of the branch that is checked out.
@@ -115,8 +142,16 @@ func (c commits) look(ctx context.Context) (unanchored, error) {
 func (c commits) anchors(ctx context.Context) (anchors, error) {
 	var from anchors
 	var err error
-	if from.head, err = headCommit(ctx, c.git); err != nil {
+	if from.head, err = headCommit(ctx, c.git, c.admin, c.repo.common); err != nil {
 		return anchors{}, err
+	}
+	own, err := c.hasOwnRefs()
+	if err != nil {
+		return anchors{}, err
+	}
+	if !own {
+		from.logged, err = c.ownReflogs(ctx)
+		return from, err
 	}
 	args := append([]string{"for-each-ref", "--format=%(objecttype) %(objectname) %(refname)", rescueRefs}, ownRefs...)
 	out, err := c.git.run(ctx, nil, args...)
@@ -136,6 +171,26 @@ func (c commits) anchors(ctx context.Context) (anchors, error) {
 	}
 	from.logged, err = c.ownReflogs(ctx)
 	return from, err
+}
+
+// hasOwnRefs reports whether the worktree may have refs of its own: each is a
+// file, for git packs shared refs only.
+func (c commits) hasOwnRefs() (bool, error) {
+	if _, err := os.Lstat(filepath.Join(c.admin, "reftable")); err == nil {
+		return true, nil
+	}
+	found := false
+	err := filepath.WalkDir(filepath.Join(c.admin, "refs"), func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return ignoreAbsent(err)
+		}
+		if !entry.IsDir() {
+			found = true
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return found, err
 }
 
 func (c commits) ownReflogs(ctx context.Context) ([]string, error) {

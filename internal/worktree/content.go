@@ -133,11 +133,8 @@ func (c *contents) compare(ctx context.Context) error {
 	if err := writeIndex(git.index, c.index.entries, c.proofs, settings.newHash()); err != nil {
 		return err
 	}
-	staged := *c
-	staged.git = git
-	if c.tracked.staged, err = staged.stagedOnly(ctx); err != nil {
-		return err
-	}
+	staged := c.lookForStaged(ctx, *git)
+	defer func() { _, _ = staged() }()
 	// Submodules are judged by the walk: git would run itself in them, under
 	// their own configuration.
 	out, err := git.run(ctx, nil, "status", "--porcelain=v1", "-z", "--no-renames",
@@ -154,7 +151,25 @@ func (c *contents) compare(ctx context.Context) error {
 	for _, path := range lost {
 		c.addChanged(statusEntry{tree: 'M', path: path})
 	}
+	if err != nil {
+		return err
+	}
+	c.tracked.staged, err = staged()
 	return err
+}
+
+// lookForStaged runs beside git status, which is the longer of the two.
+func (c *contents) lookForStaged(ctx context.Context, git repositoryGit) (wait func() ([]string, error)) {
+	git.alive = func() {}
+	of := &contents{git: &git, head: c.head}
+	ended := make(chan struct{})
+	var paths []string
+	var err error
+	go func() {
+		defer close(ended)
+		paths, err = of.stagedOnly(ctx)
+	}()
+	return func() ([]string, error) { <-ended; return paths, err }
 }
 
 // stagedOnly answers what the index holds and the commit does not, by content.

@@ -104,7 +104,7 @@ func (e *Engine) lookMissing(ctx context.Context, p place, hooks Hooks) (seen, e
 		return seen{}, err
 	}
 	git := e.gitFor(p.admin, hooks)
-	head, err := headCommit(ctx, git)
+	head, err := headCommit(ctx, git, p.admin, p.repo.common)
 	if err != nil {
 		return s, s.addError(ctx, err, "its HEAD")
 	}

@@ -15,16 +15,17 @@ import (
 )
 
 func scanProcesses(on ground) (occupancy, error) {
-	names, err := namesIn("/proc")
+	all, err := everybody.Do()
 	if err != nil {
 		return occupancy{}, err
 	}
 	scan := &scan{ground: on}
 	scan.mounts, _ = os.Readlink("/proc/self/ns/mnt")
 	var seen occupancy
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid == os.Getpid() {
+	for i := range all {
+		process := &all[i]
+		pid := process.pid
+		if !process.mayOccupy(scan) {
 			continue
 		}
 		what, err := scan.occupiesLastingly(pid)

@@ -97,7 +97,7 @@ func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	reached := l.lookAtCommits(ctx)
 	// No git of ours outlives the look.
 	defer reached()
-	head, headErr := headCommit(ctx, git)
+	head, headErr := headCommit(ctx, git, l.place.admin, l.place.repo.common)
 	s.head = head
 	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), common: l.place.repo.common,
 		reached: l.engine.reach, progress: l.hooks.report, before: l.before}

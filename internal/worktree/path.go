@@ -48,11 +48,13 @@ func checkSpelling(path string) error {
 
 // canonical resolves the links in the part of path above its last element that
 // exists.
-func canonical(path string) (string, error) {
+func canonical(path string) (string, error) { return canonicalBy(path, filepath.EvalSymlinks) }
+
+func canonicalBy(path string, resolve func(string) (string, error)) (string, error) {
 	path = filepath.Clean(path)
 	parent, rest := filepath.Dir(path), filepath.Base(path)
 	for path != "/" {
-		resolved, err := filepath.EvalSymlinks(parent)
+		resolved, err := resolve(parent)
 		if err == nil {
 			return filepath.Join(resolved, rest), nil
 		}

@@ -3,10 +3,10 @@ package worktree
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -123,20 +123,45 @@ func readGitFile(path string) (string, error) {
 // readSmall reads a regular file of one line, without its line end and without
 // following a link at its name.
 func readSmall(path string) (string, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	fd, err := openSmall(path)
 	if err != nil {
-		return "", err
+		return "", &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return "", err
+	defer unix.Close(fd)
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
+		return "", &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	if !info.Mode().IsRegular() {
+	if info.Mode&unix.S_IFMT != unix.S_IFREG {
 		return "", fmt.Errorf("%s: %w", printable(path), errNoGitFile)
 	}
-	content, err := io.ReadAll(io.LimitReader(file, smallFile))
-	return strings.TrimRight(string(content), "\r\n"), err
+	content := make([]byte, 0, min(info.Size+1, smallFile))
+	for len(content) < smallFile {
+		content = slices.Grow(content, 1)
+		n, err := unix.Read(fd, content[len(content):min(cap(content), smallFile)])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return "", &fs.PathError{Op: "read", Path: path, Err: err}
+		}
+		if n == 0 {
+			break
+		}
+		content = content[:len(content)+n]
+	}
+	return strings.TrimRight(string(content), "\r\n"), nil
+}
+
+// openSmall opens without what os.Open does to wait for a file: registries and
+// refs are read by the hundred.
+func openSmall(path string) (int, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
 }
 
 func relativeTo(dir, path string) string {
@@ -164,17 +189,37 @@ func (r repository) registrations() ([]registration, error) {
 	if err != nil {
 		return nil, err
 	}
+	resolve := rememberingLinks()
 	var all []registration
 	for _, name := range names {
 		if name.IsDir() {
 			admin := filepath.Join(dir, name.Name())
-			all = append(all, registration{admin: admin, path: registeredPath(admin)})
+			all = append(all, registration{admin: admin, path: registeredPathBy(admin, resolve)})
 		}
 	}
 	return all, nil
 }
 
-func registeredPath(admin string) string {
+// rememberingLinks is filepath.EvalSymlinks for many neighbours at once.
+func rememberingLinks() func(string) (string, error) {
+	type answer struct {
+		path string
+		err  error
+	}
+	known := map[string]answer{}
+	return func(path string) (string, error) {
+		a, asked := known[path]
+		if !asked {
+			a.path, a.err = filepath.EvalSymlinks(path)
+			known[path] = a
+		}
+		return a.path, a.err
+	}
+}
+
+func registeredPath(admin string) string { return registeredPathBy(admin, filepath.EvalSymlinks) }
+
+func registeredPathBy(admin string, resolve func(string) (string, error)) string {
 	text, err := readSmall(filepath.Join(admin, "gitdir"))
 	if err != nil || text == "" {
 		return ""
@@ -183,7 +228,7 @@ func registeredPath(admin string) string {
 	if filepath.Base(link) != ".git" {
 		return ""
 	}
-	path, err := canonical(filepath.Dir(link))
+	path, err := canonicalBy(filepath.Dir(link), resolve)
 	if err != nil {
 		return ""
 	}

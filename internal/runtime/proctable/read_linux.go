@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -12,10 +11,17 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"unwind/internal/onepass"
 )
 
-// Scan reads the whole process table.
-func Scan() (Table, error) {
+var scans = onepass.Pass[Table]{Make: scan}
+
+// Scan reads the whole process table. Callers that ask at the same time share
+// one reading, which begins after they asked: nobody may change it.
+func Scan() (Table, error) { return scans.Do() }
+
+func scan() (Table, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -63,12 +69,12 @@ func readStat(pid int) (Process, error) {
 		return Process{}, err
 	}
 	p := Process{Ref: Ref{PID: pid}, Command: command, Stopped: fields[0] == "T"}
-	for i, to := range map[int]*int{1: &p.Parent, 2: &p.Group, 3: &p.Session} {
-		if *to, err = strconv.Atoi(fields[i]); err != nil {
-			return Process{}, fmt.Errorf("cannot read the status of process %d: %w", pid, err)
-		}
-	}
-	if p.Start, err = strconv.ParseInt(fields[19], 10, 64); err != nil {
+	var wrong [4]error
+	p.Parent, wrong[0] = strconv.Atoi(fields[1])
+	p.Group, wrong[1] = strconv.Atoi(fields[2])
+	p.Session, wrong[2] = strconv.Atoi(fields[3])
+	p.Start, wrong[3] = strconv.ParseInt(fields[19], 10, 64)
+	if err := errors.Join(wrong[:]...); err != nil {
 		return Process{}, fmt.Errorf("cannot read the status of process %d: %w", pid, err)
 	}
 	if fields[0] == "Z" || fields[0] == "X" {
@@ -93,7 +99,7 @@ func readState(pid int) (string, error) {
 // statFields splits /proc/PID/stat into the command and the fields after it, of
 // which there are at least 20: the state first.
 func statFields(pid int) (command string, fields []string, err error) {
-	stat, err := os.ReadFile(procPath(pid, "stat"))
+	stat, err := readAtOnce(procPath(pid, "stat"))
 	if err != nil {
 		return "", nil, procError(err)
 	}
@@ -129,13 +135,21 @@ func readAtOnce(path string) ([]byte, error) {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	for {
-		file, err := os.Open(path)
+		// Not os.Open, which would prepare to wait for each file: a scan of the
+		// table spends its time here.
+		file, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		n, err := file.Read(*buffer)
-		file.Close()
-		if err != nil && !errors.Is(err, io.EOF) {
+		n, err := unix.Read(file, *buffer)
+		unix.Close(file)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		if n < len(*buffer) {

@@ -47,6 +47,8 @@ type Remains struct {
 	Survivors []Process // asked and killed in vain
 	Denied    []Process // not ours to signal
 	Untold    []Process // may be the run's, may not be looked into
+	// Table is the last scan.
+	Table Table
 }
 
 // Touched reports whether a process of the run was found and signalled.
@@ -66,7 +68,7 @@ func (r *Reaper) Close() {
 // longer than Grace, and not for those that ignore the signal. What they start
 // meanwhile, to save their work, is left alone.
 func (r *Reaper) Ask(ctx context.Context) error {
-	found, err := r.scan()
+	_, found, err := r.scan()
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func (r *Reaper) Ask(ctx context.Context) error {
 func (r *Reaper) End(ctx context.Context, patience time.Duration) (Remains, error) {
 	begun := time.Now()
 	for empty := 0; ; {
-		found, err := r.scan()
+		table, found, err := r.scan()
 		if err != nil {
 			return Remains{}, err
 		}
@@ -105,14 +107,14 @@ func (r *Reaper) End(ctx context.Context, patience time.Duration) (Remains, erro
 				if group, err := openCgroup(r.Claim.Cgroup); err == nil {
 					group.remove()
 				}
-				return Remains{}, nil
+				return Remains{Table: table}, nil
 			}
-			time.Sleep(pollInterval / 2)
 			continue
 		}
 		empty = 0
 		elapsed := time.Since(begun)
 		remains := r.press(found, elapsed >= patience)
+		remains.Table = table
 		if elapsed > patience+Grace && found.sole != nil {
 			// Ends at once what forks faster than it can be ended one by one.
 			found.sole.kill()
@@ -183,12 +185,13 @@ func (t *target) overdue() bool {
 	return time.Since(t.asked) >= grace
 }
 
-func (r *Reaper) scan() (Belongings, error) {
+func (r *Reaper) scan() (Table, Belongings, error) {
 	table, err := Scan()
 	if err != nil {
-		return Belongings{}, err
+		return nil, Belongings{}, err
 	}
-	return r.Claim.Find(table)
+	found, err := r.Claim.Find(table)
+	return table, found, err
 }
 
 func (r *Reaper) await(ctx context.Context, processes []Process) {

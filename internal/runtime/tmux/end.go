@@ -29,8 +29,7 @@ func (t *target) end(ctx context.Context, reaper *proctable.Reaper) error {
 	if err := reaper.Ask(ctx); err != nil {
 		return runtime.TableError(err)
 	}
-	t.kill(ctx)
-	return t.verify(ctx)
+	return t.verify(ctx, t.kill(ctx))
 }
 
 // claimPanes adds the processes of panes that were opened after the record was
@@ -63,18 +62,34 @@ func (t *target) claimPanes(ctx context.Context) error {
 
 // kill has the server compare the identity and kill in one command, so that
 // nothing can come between; also if the command is carried out late, by a server
-// that was stopped. What it answers does not matter: the session is looked for
-// again.
-func (t *target) kill(ctx context.Context) {
+// that was stopped. In the same call it asks for the sessions, before and after,
+// for a session whose processes have ended is gone without a kill. If that is not
+// answered it does not matter why: the session is looked for again.
+func (t *target) kill(ctx context.Context) *listing {
 	same := fmt.Sprintf("#{&&:#{==:#{pid},%d},#{&&:#{==:#{session_id},%s},#{==:#{%s},%s}}}",
 		t.recorded.PID, t.id, t.option, t.tag)
-	t.server.run(ctx, listLimit, "if-shell", "-F", "-t", t.id+":", same,
-		"kill-session -t '"+t.id+"'", "display-message -p MISMATCH")
+	list := listCommands(t.option)
+	r, truncated := t.server.run(ctx, listLimit, slices.Concat(list,
+		[]string{";", "if-shell", "-F", "-t", t.id + ":", same, "kill-session -t '" + t.id + "'", "display-message -p MISMATCH", ";"}, list)...)
+	if truncated || r.answer != answered && r.answer != noSession {
+		return nil
+	}
+	left, err := parseListing(lastListing(string(r.stdout)))
+	if err != nil {
+		return nil
+	}
+	return &left
 }
 
 // verify returns when the session is confirmed gone. What it saw last decides
-// what is wrong when its time is over.
-func (t *target) verify(ctx context.Context) error {
+// what is wrong when its time is over. What is left after the kill is nil if that
+// is not known.
+func (t *target) verify(ctx context.Context, left *listing) error {
+	if left != nil && left.serverPID == t.recorded.PID && len(left.sessions) > 0 {
+		if _, there := left.byID(t.id); !there {
+			return nil
+		}
+	}
 	var doubt error
 	for end := time.Now().Add(verifyLimit); ; {
 		state, l, err := t.view(ctx)

@@ -45,8 +45,7 @@ func (r *refusal) Error() string { return r.text }
 // of a tag of ours is replaced, so that it can neither equal one nor pass for a
 // line. The name comes last, as it may contain the separator.
 func (s server) list(ctx context.Context, option string) (listing, error) {
-	r, truncated := s.run(ctx, listLimit, "display-message", "-p", "#{pid}", ";",
-		"list-sessions", "-F", "#{session_id}|#{session_created}|#{pid}|#{s/[^"+tagAlphabet+"]/!/:"+option+"}|#{session_name}")
+	r, truncated := s.run(ctx, listLimit, listCommands(option)...)
 	if r.answer != answered {
 		return listing{}, &refusal{r.answer, r.text}
 	}
@@ -55,6 +54,28 @@ func (s server) list(ctx context.Context, option string) (listing, error) {
 		return listing{}, &refusal{unknown, fmt.Sprintf("tmux printed a listing that cannot be read: %v", err)}
 	}
 	return l, nil
+}
+
+func listCommands(option string) []string {
+	return []string{"display-message", "-p", "#{pid}", ";",
+		"list-sessions", "-F", "#{session_id}|#{session_created}|#{pid}|#{s/[^" + tagAlphabet + "]/!/:" + option + "}|#{session_name}"}
+}
+
+// lastListing cuts off what was printed before the last of several listings. Each
+// begins with a line that has no separator.
+func lastListing(out string) string {
+	last := 0
+	for at := 0; at < len(out); {
+		end := strings.IndexByte(out[at:], '\n')
+		if end < 0 {
+			break
+		}
+		if !strings.Contains(out[at:at+end], "|") {
+			last = at
+		}
+		at += end + 1
+	}
+	return out[last:]
 }
 
 func parseListing(out string) (l listing, err error) {

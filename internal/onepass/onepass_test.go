@@ -1,0 +1,77 @@
+package onepass_test
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"unwind/internal/onepass"
+)
+
+func TestWhoAsksAloneGetsAnAnswerOfItsOwn(t *testing.T) {
+	t.Parallel()
+	made := 0
+	p := onepass.Pass[int]{Make: func() (int, error) { made++; return made, nil }}
+	for want := range 3 {
+		got, err := p.Do()
+		require.NoError(t, err)
+		assert.Equal(t, want+1, got)
+	}
+}
+
+// While one answer is made, a hundred ask: none of them may be given that one,
+// and all of them share the next.
+func TestWhoAskMeanwhileShareTheNextAnswer(t *testing.T) {
+	t.Parallel()
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	var made atomic.Int64
+	p := onepass.Pass[int64]{Make: func() (int64, error) {
+		n := made.Add(1)
+		if n == 1 {
+			close(begun)
+			<-goOn
+		}
+		return n, nil
+	}}
+	var all sync.WaitGroup
+	all.Go(func() {
+		first, err := p.Do()
+		assert.NoError(t, err)
+		assert.EqualValues(t, 1, first)
+	})
+	<-begun
+	var asked atomic.Int64
+	for range 100 {
+		all.Go(func() {
+			asked.Add(1)
+			got, err := p.Do()
+			assert.NoError(t, err)
+			assert.Greater(t, got, int64(1), "an answer that was under way before the question")
+		})
+	}
+	for asked.Load() < 100 {
+		runtime.Gosched()
+	}
+	close(goOn)
+	all.Wait()
+	assert.Less(t, made.Load(), int64(100), "nobody shared")
+}
+
+func TestEveryCallerHearsOfAFailure(t *testing.T) {
+	t.Parallel()
+	failure := errors.New("cannot be read")
+	p := onepass.Pass[int]{Make: func() (int, error) { return 0, failure }}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			_, err := p.Do()
+			assert.ErrorIs(t, err, failure)
+		})
+	}
+	all.Wait()
+}

@@ -81,6 +81,7 @@ whatever a person could miss is kept, with the reason and the list of it.`,
 		}
 	}
 	add(groupSessions, newSessionCommand(p), newTerminateCommand(p), newStatusCommand(p), newListCommand(p), newWatchCommand(p), newSnapshotCommand(p))
+	add(groupSessions, newHookCommand(p))
 	add(groupFinalization, newRetryCommand(p), newRecoverCommand(p), newRescueCommand(p), newHoldCommand(p), newPlanCommand(p), newReconcileCommand(p))
 	add(groupByHand, newWorktreeCommand(p), newRuntimeCommand(p))
 	add(groupInstallation, newDevCommand(p), newDoctorCommand(p), newHostsCommand(p), newMigrateCommand(p), newVersionCommand(p))

@@ -19,9 +19,6 @@ type terminateOptions struct {
 	Wait   bool
 }
 
-// sourceManual is who terminated a session when nobody says otherwise.
-const sourceManual = "manual"
-
 func newTerminateCommand(p *program) *cobra.Command {
 	o := &terminateOptions{program: p}
 	command := &cobra.Command{
@@ -37,12 +34,12 @@ when it is back. Terminating a session again changes nothing.
 With --wait: exit code 0 if all is released, 3 if a worktree was kept, 4 if it
 failed, 65 if something was refused, 75 if it is still under way.`,
 		Example: `  unwind terminate s1
-  unwind terminate s1 --source pr-merged --wait --json`,
+  unwind terminate s1 --source pull_request_merged --wait --json`,
 		Args:              takesID(&o.ID),
 		ValidArgsFunction: p.completeIDs,
 		RunE:              runs(o.run),
 	}
-	command.Flags().StringVar(&o.Source, "source", sourceManual, "what ended the session, such as pr-merged")
+	command.Flags().StringVar(&o.Source, "source", teardown.SourceManual, "what ended the session, such as pull_request_merged")
 	command.Flags().BoolVar(&o.Wait, "wait", false, "wait until all is released or a person has to decide")
 	return command
 }
@@ -62,7 +59,7 @@ type terminated struct {
 
 func (o *terminateOptions) run(ctx context.Context) error {
 	if o.Source == "" || len(o.Source) > 100 || strings.ContainsFunc(o.Source, unicode.IsControl) {
-		return usageError("--source takes 1 to 100 characters without line breaks, such as pr-merged")
+		return usageError("--source takes 1 to 100 characters without line breaks, such as pull_request_merged")
 	}
 	f, err := o.openFacts(ctx)
 	if err != nil {

@@ -27,7 +27,7 @@ type promise struct {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	suite := slices.Concat(addPromises, attemptPromises, beginPromises, claimPromises, choicePromises, detailPromises, faultPromises,
-		finishPromises, hostPromises, leasePromises, listPromises, parkPromises, releasePromises, resourcePromises,
+		finishPromises, hostPromises, leasePromises, listPromises, observePromises, parkPromises, releasePromises, resourcePromises,
 		resultPromises, retryPromises, runtimePromises, sessionPromises, snapshotPromises, taskPromises, treePromises, worktreePromises)
 	for _, dialect := range dialects {
 		t.Run(string(dialect), func(t *testing.T) {

@@ -69,6 +69,16 @@ func (s *Store) SessionDetail(ctx context.Context, id string) (detail Detail, er
 // Terminate records the intent to release a session. Changed is false if it was
 // recorded before; its time and source then stay as they are.
 func (s *Store) Terminate(ctx context.Context, id, source string) (session Session, changed bool, err error) {
+	return s.terminate(ctx, id, source, func(Session) bool { return true })
+}
+
+// TerminateAt is Terminate for what was observed of one generation: a session
+// that was restored since is left alone, and changed is false.
+func (s *Store) TerminateAt(ctx context.Context, id string, generation int64, source string) (session Session, changed bool, err error) {
+	return s.terminate(ctx, id, source, func(now Session) bool { return now.Generation == generation })
+}
+
+func (s *Store) terminate(ctx context.Context, id, source string, still func(Session) bool) (session Session, changed bool, err error) {
 	err = s.write(ctx, func(tx queries) error {
 		var found bool
 		if session, found, err = lockSession(ctx, tx, id); err != nil {
@@ -77,17 +87,22 @@ func (s *Store) Terminate(ctx context.Context, id, source string) (session Sessi
 		if !found {
 			return sessionNotFound(id)
 		}
-		changed = session.TerminatedAt == nil
-		if !changed {
+		if changed = session.TerminatedAt == nil && still(session); !changed {
 			return nil
 		}
-		at := now()
-		session.TerminatedAt, session.UpdatedAt, session.TerminationSource = &at, at, readable(source, maxText)
-		_, err = tx.exec(ctx, "UPDATE sessions SET terminated_at = ?, termination_source = ?, updated_at = ? WHERE id = ?",
-			at, session.TerminationSource, at, id)
+		session, err = setTerminated(ctx, tx, session, source)
 		return err
 	})
 	return session, changed, err
+}
+
+// setTerminated writes the fact for a live session whose row is locked.
+func setTerminated(ctx context.Context, tx queries, session Session, source string) (Session, error) {
+	at := now()
+	session.TerminatedAt, session.UpdatedAt, session.TerminationSource = &at, at, readable(source, maxText)
+	_, err := tx.exec(ctx, "UPDATE sessions SET terminated_at = ?, termination_source = ?, updated_at = ? WHERE id = ?",
+		at, session.TerminationSource, at, session.ID)
+	return session, err
 }
 
 // Hold keeps the finalizer away from a session until the given time, or until

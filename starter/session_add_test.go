@@ -270,6 +270,8 @@ var badManifests = []badManifest{
 func TestSessionAddRefusesBadManifests(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	// All of them add the same session at the same time.
+	b.environment = b.environment.with("UNWIND_LOCK_WAIT=1m")
 	app := b.repository("app")
 	wt := b.worktree(app, "wt")
 	lib := b.worktree(app, "wt/lib")

@@ -55,6 +55,7 @@ func (p *program) keptRefs(ctx context.Context, named string, list func(context.
 // keptLine is a ref of ours with --json.
 type keptLine struct {
 	Repository string     `json:"repository"`
+	Kind       string     `json:"kind"`
 	Ref        string     `json:"ref"`
 	Commit     string     `json:"commit"`
 	At         *time.Time `json:"at"`
@@ -65,7 +66,7 @@ type keptLine struct {
 }
 
 func keptLineOf(kept worktree.KeptRef) keptLine {
-	line := keptLine{Repository: kept.Repository, Ref: kept.Ref, Commit: kept.Commit, Subject: kept.Subject,
+	line := keptLine{Repository: kept.Repository, Kind: kept.Kind, Ref: kept.Ref, Commit: kept.Commit, Subject: kept.Subject,
 		WorktreeID: kept.Worktree, Path: kept.Path, Branch: kept.Branch}
 	if !kept.At.IsZero() {
 		line.At = &kept.At

@@ -45,3 +45,12 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	p.out = &refusing{err: syscall.ENOSPC}
 	require.Equal(t, exitRefused, exitCode(p.execute(t.Context(), []string{"status", "s9", "--json"})), "what went wrong before counts more")
 }
+
+func TestBar(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, barLines(teardown.Progress{Files: 7}), "the size is not known")
+	for files, want := range map[int64]string{0: "  [........................................] 0%", 50: "  [####################....................] 50%",
+		100: "  [########################################] 100%", 120: "  [########################################] 100%"} {
+		require.Equal(t, []string{want}, barLines(teardown.Progress{Files: files, TotalFiles: 100}))
+	}
+}

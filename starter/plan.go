@@ -250,11 +250,8 @@ func (o *planOptions) planWorktrees(ctx context.Context, f *facts, seen sight, a
 		targets = append(targets, worktree.Target{Repository: row.Repository, Path: row.Path, Nonce: row.Nonce, Parent: paths[row.ParentID]})
 		of = append(of, i)
 	}
-	hooks := worktree.AllHooks{SaveChanges: seen.finalization != nil && seen.finalization.SaveRequested}
+	hooks := worktree.AllHooks{SaveChanges: seen.finalization != nil && seen.finalization.SaveRequested, RuntimeEnds: alive}
 	for n, report := range engine(f.config).InspectAll(ctx, targets, hooks) {
-		if alive {
-			report = afterRuntime(report)
-		}
 		reports[of[n]] = report
 	}
 	return reports, nil
@@ -288,30 +285,6 @@ func (o *planOptions) decided(ctx context.Context, f *facts, seen sight, wt stor
 		}
 	}
 	return nil, nil
-}
-
-// afterRuntime is what a worktree would come to once the runtime, which works in
-// it now, has ended.
-func afterRuntime(report worktree.Report) worktree.Report {
-	left := of(report.Findings, func(finding worktree.Finding) bool { return finding.Code != teardown.CodeInUse })
-	if len(left) == len(report.Findings) {
-		return report
-	}
-	report.Findings, report.Message = left, ""
-	report.Notes = append(report.Notes, "It is in use now, as is to be expected while the runtime is alive.")
-	if len(left) == 0 {
-		report.Disposition, report.Code, report.Retryable, report.Details = teardown.DispositionRemoved, "", false, nil
-		return report
-	}
-	report.Disposition, report.Code, report.Retryable = teardown.DispositionPreserved, left[0].Code, left[0].Retryable
-	if report.Retryable {
-		report.Disposition = teardown.DispositionFailed
-	}
-	report.Details = nil
-	for _, finding := range left {
-		report.Details = append(report.Details, findingText(finding))
-	}
-	return report
 }
 
 func (p plan) anyAlive() bool {

@@ -176,6 +176,55 @@ func TestRescue(t *testing.T) {
 	require.Contains(t, b.must("rescue", "drop", "--all", "--yes"), "nothing to drop")
 }
 
+// TestSavedWorkIsListedAndDropped: no other command drops it.
+func TestSavedWorkIsListedAndDropped(t *testing.T) {
+	t.Parallel()
+	b, app := rescuedCommit(t)
+	wt := b.worktree(app, "wt1")
+	b.write("wt1/new.txt", "x")
+	b.must("worktree", "remove", "--save-changes", wt)
+	list := func(kind string) []keptLine {
+		out := b.must("rescue", "list", "--json", "--repository", app, "--kind", kind)
+		if out == "" {
+			return nil
+		}
+		return objects[keptLine](t, out)
+	}
+	saved := list(worktree.KindSaved)
+	require.Len(t, saved, 1)
+	require.Equal(t, worktree.KindSaved, saved[0].Kind)
+	require.Len(t, list(worktree.KindRescued), 1)
+	require.Equal(t, exitUsage, b.run("rescue", "list", "--kind", "other").code)
+	require.Contains(t, b.must("rescue", "drop", "--all", "--yes", "--repository", app), "/rescue/")
+	require.Empty(t, list(worktree.KindRescued))
+	require.Len(t, list(worktree.KindSaved), 1, "--all means the rescued commits")
+	require.Contains(t, b.must("rescue", "drop", saved[0].Ref, "--yes", "--repository", app), "Dropped "+saved[0].Ref)
+	require.Empty(t, list(worktree.KindSaved))
+}
+
+// TestPlanForeseesSavingWhileTheRuntimeLives: the runtime works in the worktree
+// now, but not when it is saved.
+func TestPlanForeseesSavingWhileTheRuntimeLives(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	app := b.repository("app")
+	wt := b.worktree(app, "wt")
+	pid, _ := b.process(wt)
+	b.add(teardown.Manifest{ID: "s1", Runtimes: []teardown.Runtime{{Kind: teardown.KindProcess, Role: teardown.RoleAgent, PID: pid}}, Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}})
+	b.write("wt/a.txt", "x")
+	s := b.store()
+	_, _, err := s.Terminate(t.Context(), "s1", "test")
+	require.NoError(t, err)
+	_, err = s.Begin(t.Context(), teardown.BeginInput{SessionID: "s1", WorkflowID: teardown.FinalizeSessionID("s1")})
+	require.NoError(t, err)
+	_, _, err = s.Retry(t.Context(), "s1", store.RetryOptions{SaveChanges: true})
+	require.NoError(t, err)
+	out := b.run("plan", "s1")
+	require.Contains(t, out.stdout, "would be saved first: untracked: a.txt")
+	require.Contains(t, out.stdout, "would be removed")
+	require.Equal(t, exitDone, out.code)
+}
+
 func TestRescueDropAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	b, app := rescuedCommit(t)
@@ -183,7 +232,7 @@ func TestRescueDropAsksOnATerminal(t *testing.T) {
 		p, stdout, stderr := b.program(answer)
 		p.inTerminal = true
 		require.EqualValues(t, exitDone, p.execute(t.Context(), []string{"rescue", "drop", "--all", "--repository", app}))
-		require.Contains(t, stderr.String(), "Drop 1 rescue ref?")
+		require.Contains(t, stderr.String(), "Drop 1 ref?")
 		require.Equal(t, answer == "y\n", strings.Contains(stdout.String(), "Dropped"), answer)
 	}
 }

@@ -309,6 +309,9 @@ func (p *program) sightProgress(b *bytes.Buffer, s sight) {
 	}
 	for _, step := range s.live.Steps {
 		lines = append(lines, "  "+step.text(s.at))
+		if p.outTerminal && step.Progress != nil {
+			lines = append(lines, barLines(*step.Progress)...)
+		}
 	}
 	if len(s.live.Steps) == 0 && s.finalization != nil && s.finalization.FailureCode != "" {
 		lines = append(lines, "Last failure"+because(s.finalization.FailureCode)+": "+sentence(s.finalization.FailureMessage))
@@ -351,6 +354,18 @@ func (step pendingStep) text(at time.Time) string {
 		text += "; last failure" + because(step.Failure.Code) + ": " + sentence(step.Failure.Message)
 	}
 	return text
+}
+
+const barWidth = 40
+
+// barLines draws how much of a step is done, where its size is known.
+func barLines(progress teardown.Progress) []string {
+	if progress.TotalFiles <= 0 {
+		return nil
+	}
+	done := min(max(progress.Files, 0), progress.TotalFiles)
+	full := int(done * barWidth / progress.TotalFiles)
+	return []string{fmt.Sprintf("  [%s%s] %d%%", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), done*100/progress.TotalFiles)}
 }
 
 func progressText(progress teardown.Progress) string {

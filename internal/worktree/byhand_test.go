@@ -112,6 +112,33 @@ func TestOwnLockGoesWithTheQuarantine(t *testing.T) {
 	}
 }
 
+// TestPathIsTakenAnew: somebody insists on the path before the worktree is
+// condemned.
+func TestPathIsTakenAnew(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"moved aside", "rescued"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.worktree("a")
+			w.at(step, func() {
+				w.git(w.repo, "worktree", "unlock", a)
+				w.git(w.repo, "worktree", "prune", "--expire=now")
+				w.git(w.repo, "worktree", "add", "-q", "--force", a, "a")
+			})
+			report := w.engine.RemoveAll(t.Context(), w.targets, AllHooks{})[0]
+			if report.Disposition != teardown.DispositionPreserved || report.Quarantine == "" {
+				t.Errorf("got %s, quarantine %q", verdict(report), report.Quarantine)
+			}
+			if status := w.git(a, "status", "--porcelain"); status != "" {
+				t.Errorf("status %q", status)
+			}
+		})
+	}
+}
+
+// TestPathAndBranchAreFreeAtOnce: as soon as the worktree is condemned, both can
+// be used again.
 func TestPathIsRegisteredAnewWhileItIsDeleted(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"deleting", "deleted"} {
@@ -125,9 +152,7 @@ func TestPathIsRegisteredAnewWhileItIsDeleted(t *testing.T) {
 				w := newWorld(t)
 				a := w.worktree("a")
 				anew := func() {
-					w.git(w.repo, "worktree", "unlock", a)
-					w.git(w.repo, "worktree", "prune", "--expire=now")
-					w.git(w.repo, "worktree", "add", "-q", "--force", a, "a")
+					w.git(w.repo, "worktree", "add", "-q", a, "a")
 					w.put(filepath.Join(a, "new.txt"), "new")
 					w.keep(filepath.Join(a, "new.txt"))
 				}
@@ -141,9 +166,13 @@ func TestPathIsRegisteredAnewWhileItIsDeleted(t *testing.T) {
 				if crash {
 					expect(t, reports, "preserved:untracked")
 				}
-				if !w.registered("a") {
+				if !w.registered("a1") {
 					t.Error("the new registration was dropped")
 				}
+				if w.registered("a") {
+					t.Error("the old registration is still there")
+				}
+				w.checkLeftovers()
 				if status := w.git(a, "status", "--porcelain"); status != "?? new.txt" {
 					t.Errorf("status %q", status)
 				}

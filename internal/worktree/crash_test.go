@@ -22,7 +22,7 @@ func expect(t *testing.T, reports []Report, want ...string) {
 }
 
 // steps are all step boundaries of a removal, in order.
-var steps = []string{"moving aside", "marked", "moved aside", "looked again", "rescued", "condemned", "deleting", "deleted", "dropping", "entry moved", "dropped"}
+var steps = []string{"moving aside", "marked", "moved aside", "looked again", "rescued", "condemned", "released", "deleting", "deleted", "dropping", "entry moved", "dropped"}
 
 func condemnedAt(step string) bool {
 	for i, s := range steps {
@@ -121,7 +121,7 @@ func TestCrashThenRemoved(t *testing.T) {
 // quarantine, unless it was condemned.
 func (w *world) checkCrashed(step string, before map[string]string, quarantine string) {
 	w.t.Helper()
-	if condemnedAt(step) && step != "condemned" {
+	if condemnedAt(step) && step != "condemned" && step != "released" {
 		return
 	}
 	path := w.targets[0].Path

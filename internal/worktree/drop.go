@@ -103,7 +103,13 @@ func (e *Engine) unregister(ctx context.Context, p place, name string, hooks Hoo
 // at the path belongs to it.
 func (p place) stillRegistered() bool {
 	nonce, err := readNonce(p.admin)
-	return err == nil && nonce == p.nonce && isInstance(p.admin, p.entry) && registeredPath(p.admin) == p.path && !claimedAt(p.path, p.admin)
+	return err == nil && nonce == p.nonce && isInstance(p.admin, p.entry) && !claimedAt(p.path, p.admin) && p.isRegisteredAs(registeredPath(p.admin))
+}
+
+// isRegisteredAs: path is the worktree's own, or since it was condemned that of
+// its quarantine.
+func (p place) isRegisteredAs(path string) bool {
+	return path != "" && (path == p.path || path == p.aside)
 }
 
 // keepLate rescues what was written into the entry between the last look and

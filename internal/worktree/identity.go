@@ -21,6 +21,8 @@ type place struct {
 	path  string // canonical, where it is registered
 	repo  repository
 	admin string
+	// aside is the quarantine, at which a condemned worktree is registered.
+	aside string
 	// entry is the admin directory's instance.
 	entry instance
 	nonce string
@@ -229,25 +231,21 @@ func withNonce(entries []registration, nonce string) *registration {
 // identifyMissing finds the registry's entry for a worktree whose directory is
 // not there.
 func identifyMissing(target Target, path string) (place, *halt) {
-	nothing := gone("", path, "nothing is at the path")
-	if left := forgotten(path); len(left) > 0 {
-		nothing = keepForgotten(path, left)
-	}
 	repo, err := repositoryOf(target, path)
 	if err != nil {
-		return place{}, nothing
+		return place{}, nothingAt(path, nil)
 	}
 	p := place{path: path, repo: repo}
 	if p.registered, err = repo.registrations(); err != nil {
 		return place{}, keep(teardown.CodeCannotInspect, repo.common, "the repository's list of worktrees cannot be read: %v", err)
 	}
-	here := at(p.registered, path)
+	here, nothing := at(p.registered, path), nothingAt(path, p.registered)
 	switch len(here) {
 	case 0:
 		if target.Nonce == "" {
 			return place{repo: repo}, nothing
 		}
-		if moved := withNonce(p.registered, target.Nonce); moved != nil {
+		if moved := withNonce(p.registered, target.Nonce); moved != nil && checkQuarantine(moved.path, path) != nil {
 			return place{}, keep(teardown.CodeIdentityMismatch, path, "the worktree was moved to %s", printable(moved.path))
 		}
 		return place{}, nothing
@@ -262,6 +260,27 @@ func identifyMissing(target Target, path string) (place, *halt) {
 		return p, nil
 	}
 	return place{}, keep(teardown.CodeIdentityMismatch, path, "%d entries of the registry name this path", len(here))
+}
+
+// nothingAt is the verdict on a path at which nothing is, nor registered.
+func nothingAt(path string, registered []registration) *halt {
+	var forgotten []string
+	for _, quarantine := range quarantinesAt(path) {
+		if len(at(registered, quarantine)) > 0 {
+			return &halt{teardown.DispositionFailed, busyFinding(quarantine)}
+		}
+		if !isRemains(quarantine) {
+			forgotten = append(forgotten, quarantine)
+		}
+	}
+	if len(forgotten) > 0 {
+		return keepForgotten(path, forgotten)
+	}
+	return gone("", path, "nothing is at the path")
+}
+
+func busyFinding(quarantine string) Finding {
+	return finding(teardown.CodeBusy, "its removal was begun and is not finished; whoever began it will finish it", quarantine)
 }
 
 // keepForgotten: whoever moved it aside, and whatever has become of its

@@ -37,6 +37,9 @@ func (e *Engine) inspect(ctx context.Context, target Target, family family, hook
 		return report, err
 	}
 	report.record(seen)
+	if hooks.RuntimeEnds {
+		report.foreseeEnd(&seen)
+	}
 	if hooks.SaveRef != "" {
 		report.foreseeSaving(seen)
 	}
@@ -93,7 +96,7 @@ func (e *Engine) lookMissing(ctx context.Context, p place, hooks Hooks) (seen, e
 	for _, quarantine := range quarantinesAt(p.path) {
 		switch {
 		case claimedAt(quarantine, p.admin):
-			s.add(finding(teardown.CodeBusy, "its removal was begun and is not finished; whoever began it will finish it", quarantine))
+			s.add(busyFinding(quarantine))
 		case !isRemains(quarantine):
 			s.add(keepForgotten(p.path, []string{quarantine}).finding)
 		}

@@ -204,6 +204,25 @@ func recorded(target Target, path string) (quarantine string, condemned bool, er
 	return string(r.Quarantine), r.Condemned, err
 }
 
+// condemnedAside answers the registrations of a path's quarantines: those with
+// the nonce, or that a removal by hand has condemned.
+func condemnedAside(entries []registration, path, nonce string) []registration {
+	var aside []registration
+	for _, entry := range entries {
+		if entry.path == "" || checkQuarantine(entry.path, path) != nil {
+			continue
+		}
+		if found, err := readNonce(entry.admin); nonce != "" && (err != nil || found != nonce) {
+			continue
+		}
+		r, err := readJournal(entry.admin)
+		if nonce != "" || err == nil && r.Condemned && string(r.Quarantine) == entry.path {
+			aside = append(aside, entry)
+		}
+	}
+	return aside
+}
+
 // adminDirOf finds the admin directory that is registered for a path, whether
 // or not its directory is there. "" if there is none or more than one.
 func adminDirOf(target Target, path string) string {
@@ -216,6 +235,9 @@ func adminDirOf(target Target, path string) string {
 		return ""
 	}
 	here := at(entries, path)
+	if len(here) == 0 {
+		here = condemnedAside(entries, path, target.Nonce)
+	}
 	if len(here) != 1 {
 		return ""
 	}

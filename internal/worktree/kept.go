@@ -12,10 +12,17 @@ import (
 	"unwind/teardown"
 )
 
+// The two kinds of kept refs.
+const (
+	KindRescued = "rescued"
+	KindSaved   = "saved"
+)
+
 // KeptRef is a ref of ours in a repository: commits that only a removed worktree
 // reached, or uncommitted work that was saved. They never expire.
 type KeptRef struct {
 	Repository string // the main checkout, or the common directory if there is none
+	Kind       string
 	Ref        string
 	Commit     string    // the object, which is a commit as a rule
 	At         time.Time // when the commit was made; zero if it is none
@@ -33,6 +40,7 @@ type KeptRef struct {
 func (e *Engine) Rescued(ctx context.Context, repository string) ([]KeptRef, error) {
 	kept, _, err := e.kept(ctx, repository, rescueRefs)
 	for i := range kept {
+		kept[i].Kind = KindRescued
 		kept[i].Worktree, _, _ = strings.Cut(strings.TrimPrefix(kept[i].Ref, rescueRefs+"/"), "/")
 	}
 	return kept, err
@@ -43,6 +51,7 @@ func (e *Engine) Rescued(ctx context.Context, repository string) ([]KeptRef, err
 func (e *Engine) SavedWork(ctx context.Context, repository string) ([]KeptRef, error) {
 	kept, git, err := e.kept(ctx, repository, savedRefs)
 	for i := range kept {
+		kept[i].Kind = KindSaved
 		parts := strings.Split(strings.TrimPrefix(kept[i].Ref, savedRefs+"/"), "/")
 		if len(parts) == 3 {
 			kept[i].Worktree = parts[2]
@@ -55,14 +64,15 @@ func (e *Engine) SavedWork(ctx context.Context, repository string) ([]KeptRef, e
 	return kept, err
 }
 
-func (e *Engine) kept(ctx context.Context, directory, namespace string) ([]KeptRef, *repositoryGit, error) {
+func (e *Engine) kept(ctx context.Context, directory string, namespaces ...string) ([]KeptRef, *repositoryGit, error) {
 	repo, err := findRepository(directory)
 	if err != nil {
 		return nil, nil, &teardown.Error{Code: teardown.CodeRepositoryMissing, Cause: err, Message: fmt.Sprintf(
 			"%s is not in a git repository", printable(directory))}
 	}
 	git := e.gitFor(repo.common, Hooks{})
-	out, err := git.run(ctx, nil, "for-each-ref", "--format=%(objectname) %(refname) %(creatordate:unix) %(subject)", namespace)
+	args := append([]string{"for-each-ref", "--format=%(objectname) %(refname) %(creatordate:unix) %(subject)"}, namespaces...)
+	out, err := git.run(ctx, nil, args...)
 	if err != nil {
 		return nil, git, keptError(ctx, err, "the refs could not be listed")
 	}
@@ -91,11 +101,11 @@ func parseKept(out string) ([]KeptRef, error) {
 	return kept, nil
 }
 
-// DropRescued deletes rescue refs, each only if it still names the commit that
-// was listed. What nothing else reaches is collected by git one day. Codes:
-// conflict if a ref has changed or is no rescue ref (then none is deleted), busy,
+// DropKept deletes kept refs, each only if it still names the commit that was
+// listed. What nothing else reaches is collected by git one day. Codes: conflict
+// if a ref has changed or is not one of ours (then none is deleted), busy,
 // timeout, git_failed.
-func (e *Engine) DropRescued(ctx context.Context, repository string, refs []KeptRef) error {
+func (e *Engine) DropKept(ctx context.Context, repository string, refs []KeptRef) error {
 	repo, err := findRepository(repository)
 	if err != nil {
 		return &teardown.Error{Code: teardown.CodeRepositoryMissing, Cause: err, Message: fmt.Sprintf(
@@ -103,20 +113,21 @@ func (e *Engine) DropRescued(ctx context.Context, repository string, refs []Kept
 	}
 	var commands strings.Builder
 	for _, ref := range refs {
-		if !strings.HasPrefix(ref.Ref, rescueRefs+"/") || strings.ContainsAny(ref.Ref, " \n\x00") || !isOID(ref.Commit) {
-			return &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf("%s is no rescue ref", printable(ref.Ref))}
+		ours := strings.HasPrefix(ref.Ref, rescueRefs+"/") || strings.HasPrefix(ref.Ref, savedRefs+"/")
+		if !ours || strings.ContainsAny(ref.Ref, " \n\x00") || !isOID(ref.Commit) {
+			return &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf("%s is no ref that unwind keeps", printable(ref.Ref))}
 		}
 		fmt.Fprintf(&commands, "delete %s %s\n", ref.Ref, ref.Commit)
 	}
 	return e.locked(ctx, repo, Hooks{}, func(hooks Hooks) error {
-		now, err := e.Rescued(ctx, repo.common)
+		now, _, err := e.kept(ctx, repo.common, rescueRefs, savedRefs)
 		if err != nil {
 			return err
 		}
 		for _, ref := range refs {
 			if !slices.ContainsFunc(now, func(other KeptRef) bool { return other.Ref == ref.Ref && other.Commit == ref.Commit }) {
 				return &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf(
-					"%s is not as it was listed; list the rescue refs again", printable(ref.Ref))}
+					"%s is not as it was listed; list the refs again", printable(ref.Ref))}
 			}
 		}
 		_, err = e.gitFor(repo.common, hooks).run(ctx, strings.NewReader(commands.String()), "update-ref", "--stdin")

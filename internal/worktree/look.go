@@ -42,6 +42,7 @@ type seen struct {
 	notes        []string
 	head, branch string
 	files, bytes int64
+	entries      int64
 	lost         unanchored
 	// contents is nil if they are not known.
 	contents *contents
@@ -93,7 +94,7 @@ func (l *look) run(ctx context.Context) (seen, error) {
 func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	git := l.engine.gitFor(l.place.admin, l.hooks)
 	git.workTree = l.dir
-	s.files, s.bytes = found.files, found.bytes
+	s.files, s.bytes, s.entries = found.files, found.bytes, found.entries
 	reached := l.lookAtCommits(ctx)
 	// No git of ours outlives the look.
 	defer reached()

@@ -57,6 +57,20 @@ func markError(admin string, err error) Finding {
 	return finding(errnoCode(err), fmt.Sprintf("its registration could not be locked: %v", err), admin)
 }
 
+// release makes path and branch free for git, too: from now on the registration
+// is that of the quarantine, with a detached HEAD. The directory is condemned, so
+// there is no way back.
+func release(admin, quarantine, head string) error {
+	if err := writeDurably(filepath.Join(admin, "gitdir"), []byte(filepath.Join(quarantine, ".git")+"\n")); err != nil {
+		return err
+	}
+	path := filepath.Join(admin, "HEAD")
+	if at, err := readSmall(path); err != nil || head == "" || !strings.HasPrefix(at, "ref: ") {
+		return err
+	}
+	return writeDurably(path, []byte(head+"\n"))
+}
+
 // claimedAt reports whether what is at a path says that it is the worktree of
 // an admin directory, whatever has happened to that.
 func claimedAt(path, admin string) bool {

@@ -20,10 +20,12 @@ type AllHooks struct {
 	// SaveChanges saves uncommitted work below refs/unwind/saved/by-hand/, and
 	// then removes.
 	SaveChanges bool
+	// RuntimeEnds: see Hooks.
+	RuntimeEnds bool
 }
 
 func (h AllHooks) of(target Target) Hooks {
-	var hooks Hooks
+	hooks := Hooks{RuntimeEnds: h.RuntimeEnds}
 	if h.Progress != nil {
 		hooks.Progress = func(p teardown.Progress) { h.Progress(target.Path, p) }
 	}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -53,11 +52,6 @@ func isQuarantineOf(name, base string) bool {
 func isRemains(quarantine string) bool {
 	entries, err := os.ReadDir(quarantine)
 	return err == nil && (len(entries) == 0 || len(entries) == 1 && entries[0].Name() == ".git" && entries[0].Type().IsRegular())
-}
-
-// forgotten answers the quarantines beside a path that hold something.
-func forgotten(path string) []string {
-	return slices.DeleteFunc(quarantinesAt(path), isRemains)
 }
 
 // freeQuarantine answers a path beside the worktree at which nothing is.

@@ -204,14 +204,14 @@ func TestKeptRefs(t *testing.T) {
 	}
 	stale := rescued[0]
 	stale.Commit = w.git(w.repo, "rev-parse", "main")
-	for _, bad := range []KeptRef{stale, saved[0], {Ref: "refs/heads/main", Commit: stale.Commit}, {Ref: rescueRefs + "/none/1", Commit: only}} {
-		if err := w.engine.DropRescued(t.Context(), w.repo, []KeptRef{rescued[0], bad}); teardown.CodeOf(err) != teardown.CodeConflict {
+	for _, bad := range []KeptRef{stale, {Ref: "refs/heads/main", Commit: stale.Commit}, {Ref: rescueRefs + "/none/1", Commit: only}} {
+		if err := w.engine.DropKept(t.Context(), w.repo, []KeptRef{rescued[0], bad}); teardown.CodeOf(err) != teardown.CodeConflict {
 			t.Errorf("%s: %v", bad.Ref, err)
 		}
 	}
 	w.keepCommit(only)
 	w.checkNothingLost(nil)
-	w.do(w.engine.DropRescued(t.Context(), w.repo, rescued))
+	w.do(w.engine.DropKept(t.Context(), w.repo, rescued))
 	if rescued, err = w.engine.Rescued(t.Context(), w.repo); err != nil || len(rescued) > 0 {
 		t.Errorf("rescued %+v, %v", rescued, err)
 	}

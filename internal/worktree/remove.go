@@ -75,6 +75,9 @@ func (r *removal) run(ctx context.Context) error {
 	if err := r.own(ctx, adminDirOf(r.target, path)); err != nil {
 		return r.stop(ctx, err)
 	}
+	if err := r.finishEarlier(ctx); err != nil {
+		return err
+	}
 	r.report.SavedRef = r.journal.SavedRef()
 	quarantine, condemned := r.journal.Quarantine()
 	if quarantine == "" {
@@ -126,6 +129,39 @@ func (r *removal) stop(ctx context.Context, err error) error {
 	}
 	r.addError(err)
 	r.report.conclude(teardown.DispositionFailed)
+	return nil
+}
+
+// finishEarlier deletes what an earlier removal by hand at the same path had
+// condemned, when another worktree is registered at the path by now.
+func (r *removal) finishEarlier(ctx context.Context) error {
+	repo, err := repositoryOf(r.target, r.path)
+	if err != nil {
+		return nil
+	}
+	entries, err := repo.registrations()
+	if err != nil || len(at(entries, r.path)) == 0 {
+		return nil
+	}
+	for _, entry := range condemnedAside(entries, r.path, "") {
+		if found, err := readRecord(entry.admin, r.path); err != nil || !found.Condemned {
+			continue
+		}
+		earlier := &removal{engine: r.engine, target: Target{Repository: repo.common, Path: r.path}, hooks: r.hooks, path: r.path,
+			name: randomName(), report: Report{Path: r.path}, quarantine: entry.path}
+		if err := earlier.own(ctx, entry.admin); err != nil {
+			continue
+		}
+		earlier.place = earlier.condemnedPlace()
+		err := earlier.finish(ctx, 0)
+		earlier.owned.Release()
+		if err != nil {
+			return err
+		}
+		if earlier.report.Disposition != teardown.DispositionRemoved {
+			r.report.Notes = append(r.report.Notes, earlier.report.Message)
+		}
+	}
 	return nil
 }
 
@@ -297,6 +333,7 @@ func (r *removal) decide(ctx context.Context, before *place) error {
 		r.report.Findings = nil
 		return r.abandon(stop.disposition, stop.finding)
 	}
+	place.aside = r.quarantine
 	r.place = place
 	r.report.locate(place)
 	unanchored := r.report.Unanchored
@@ -341,7 +378,12 @@ func (r *removal) decide(ctx context.Context, before *place) error {
 		return r.abandonFor(err)
 	}
 	r.engine.reach("condemned")
-	return r.finish(ctx)
+	if err := release(place.admin, r.quarantine, seen.head); err != nil {
+		// It is free when all is deleted, then.
+		r.report.Notes = append(r.report.Notes, err.Error())
+	}
+	r.engine.reach("released")
+	return r.finish(ctx, seen.entries)
 }
 
 // changedState answers what was done to the worktree's administration, or with
@@ -391,8 +433,9 @@ func (r *removal) abandonFor(err error) error {
 	return err
 }
 
-// finish deletes what is condemned, and then its registration.
-func (r *removal) finish(ctx context.Context) error {
+// finish deletes what is condemned, and then its registration. entries is how
+// many files and directories there are, 0 if that is not known.
+func (r *removal) finish(ctx context.Context, entries int64) error {
 	if claimedAt(r.path, r.place.admin) {
 		f := claimedFinding(r.path)
 		f.Code, f.Retryable = CodePathOccupied, true
@@ -400,7 +443,10 @@ func (r *removal) finish(ctx context.Context) error {
 		r.report.conclude(teardown.DispositionFailed)
 		return nil
 	}
-	err := emptyDirectory(ctx, r.quarantine, r.hooks.report, r.engine.reach)
+	err := emptyDirectory(ctx, r.quarantine, func(p teardown.Progress) {
+		p.TotalFiles = entries
+		r.hooks.report(p)
+	}, r.engine.reach)
 	if err != nil {
 		r.report.Quarantine = r.quarantine
 		if ctx.Err() != nil {
@@ -439,6 +485,9 @@ func (r *removal) clearRemains(ctx context.Context) error {
 			continue
 		}
 		named, err := readGitFile(filepath.Join(quarantine, ".git"))
+		if err == nil && isDirectory(named) {
+			continue
+		}
 		if err == nil {
 			if repo, err := newRepository(filepath.Dir(filepath.Dir(named))); err == nil {
 				sweep := func(Hooks) error { return r.engine.sweep(ctx, repo) }
@@ -489,7 +538,7 @@ func (r *removal) dropMissing(ctx context.Context) error {
 func (r *removal) resumeCondemned(ctx context.Context) error {
 	if isDirectory(r.quarantine) {
 		r.place = r.condemnedPlace()
-		return r.finish(ctx)
+		return r.finish(ctx, 0)
 	}
 	// Whether the fact was written may have been unknown when the directory was
 	// put back. Then it is at its path, whole.
@@ -503,7 +552,7 @@ func (r *removal) resumeCondemned(ctx context.Context) error {
 // condemnedPlace finds the registration of a directory that is partly or wholly
 // deleted. Without one there is nothing left to drop.
 func (r *removal) condemnedPlace() place {
-	p := place{path: r.path}
+	p := place{path: r.path, aside: r.quarantine}
 	repo, err := repositoryOf(r.target, r.path)
 	if err != nil {
 		return p
@@ -512,9 +561,9 @@ func (r *removal) condemnedPlace() place {
 	if p.registered, err = repo.registrations(); err != nil {
 		return p
 	}
-	for _, entry := range at(p.registered, r.path) {
+	for _, entry := range append(at(p.registered, r.quarantine), at(p.registered, r.path)...) {
 		nonce, err := readNonce(entry.admin)
-		if err == nil && (r.target.Nonce == "" || nonce == r.target.Nonce) {
+		if p.admin == "" && err == nil && (nonce == r.target.Nonce || r.target.Nonce == "") {
 			p.admin, p.nonce = entry.admin, nonce
 			p.entry, _ = instanceOf(entry.admin)
 		}

@@ -2,6 +2,7 @@ package worktree
 
 import (
 	"fmt"
+	"slices"
 
 	"unwind/teardown"
 )
@@ -35,6 +36,15 @@ func (r *Report) conclude(otherwise teardown.Disposition) {
 		r.Disposition = teardown.DispositionPreserved
 	}
 	r.describe()
+}
+
+// foreseeEnd leaves out the processes that are going to be ended.
+func (r *Report) foreseeEnd(s *seen) {
+	left := slices.DeleteFunc(slices.Clone(s.findings), func(f Finding) bool { return f.Code == teardown.CodeInUse })
+	if len(left) < len(s.findings) {
+		r.Notes = append(r.Notes, "it is in use now, as is to be expected while the runtime is alive")
+	}
+	s.findings, r.Findings = left, left
 }
 
 // foreseeSaving makes the report of an inspection that of a removal which saves

@@ -19,6 +19,8 @@ import (
 type tree struct {
 	nodes        []node // parents before their children; the first is the root
 	files, bytes int64
+	// entries counts everything, directories included.
+	entries int64
 
 	nested      []string // directories with a .git, or that are a git directory
 	gitDirs     []string // directories named .git that hold no repository
@@ -251,6 +253,9 @@ func display(relative string) string {
 }
 
 func (w *walker) visit(name string) {
+	if w.tree.entries++; w.tree.entries%512 == 0 {
+		w.report()
+	}
 	s, err := statAt(w.fd(), name)
 	if errors.Is(err, unix.ENOENT) {
 		return
@@ -272,9 +277,6 @@ func (w *walker) visit(name string) {
 			w.tree.mounts = append(w.tree.mounts, join(w.here(), name))
 		}
 		w.remember(file, name, s)
-		if w.tree.files%512 == 0 {
-			w.report()
-		}
 	case unix.S_IFLNK:
 		w.remember(link, name, s)
 	case unix.S_IFIFO, unix.S_IFCHR, unix.S_IFBLK:

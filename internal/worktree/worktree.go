@@ -167,6 +167,9 @@ type Hooks struct {
 	// SaveRef asks to save uncommitted work before the worktree is removed, and
 	// says where; see SaveOptions.Ref. Empty: uncommitted work keeps the worktree.
 	SaveRef string
+	// RuntimeEnds: processes that work in the worktree are going to be ended
+	// before its removal. Only inspections heed it.
+	RuntimeEnds bool
 	// Progress is called often during walks, deletion and waiting.
 	Progress func(teardown.Progress)
 	// Inherit are open lock files that the git children get, so that they hold

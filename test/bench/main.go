@@ -23,6 +23,8 @@ type options struct {
 	sessions int
 	singles  int
 	files    int
+	only     string
+	sizes    string
 }
 
 func main() {
@@ -31,6 +33,8 @@ func main() {
 	flag.IntVar(&o.sessions, "sessions", 100, "sessions terminated at once")
 	flag.IntVar(&o.singles, "singles", 40, "sessions terminated one at a time")
 	flag.IntVar(&o.files, "files", 200, "files in each worktree")
+	flag.StringVar(&o.only, "only", "", "one part: finalizations, statements, removals")
+	flag.StringVar(&o.sizes, "sizes", "20000,100000", "files in the worktrees that are removed one at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, o)
@@ -48,8 +52,14 @@ func run(ctx context.Context, o options) error {
 	}
 	o.programs = programs
 	var rows []row
-	for _, part := range []func(context.Context, options) ([]row, error){finalizations, statements} {
-		more, err := part(ctx, o)
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context, options) ([]row, error)
+	}{{"finalizations", finalizations}, {"statements", statements}, {"removals", removals}} {
+		if o.only != "" && o.only != part.name {
+			continue
+		}
+		more, err := part.measure(ctx, o)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ endif
 
 .PHONY: histories
 histories: bin/temporal ## Record the histories that workflows/ is replayed against, after a change that is versioned
-	go test -timeout 10m -run TestHistoriesReplay ./test -record
+	go test -timeout 10m -run HistoriesReplay ./test -record
 
 .PHONY: needs
 needs:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -202,7 +203,17 @@ func (p *program) printResult(r teardown.Result) {
 	case teardown.OutcomeFailed:
 		as = red
 	}
-	p.say("Session %s: %s", r.SessionID, p.styled(string(r.Outcome), as))
+	subject, see := "Session "+r.SessionID, name+" status "+r.SessionID
+	if r.TaskID != "" {
+		subject, see = "Task "+r.TaskID, name+" task show "+r.TaskID
+	}
+	p.say("%s: %s", subject, p.styled(string(r.Outcome), as))
+	for _, s := range r.Sessions {
+		p.say("  session %s: %s%s", s.SessionID, cmp.Or(string(s.Outcome), "under way"), because(s.Failure.Code))
+	}
+	if more := r.SessionsTotal - len(r.Sessions); more > 0 {
+		p.say("  and %s; see `%s`", counted(more, "more session", "more sessions"), see)
+	}
 	for _, rt := range r.Runtimes {
 		p.say("  runtime %s %s: %s%s", rt.Kind, rt.Role, p.styled(string(rt.Outcome), runtimeStyle(rt.Outcome)), because(rt.Code))
 		p.sayDetails(rt.Details)
@@ -211,11 +222,11 @@ func (p *program) printResult(r teardown.Result) {
 		p.say("  worktree %s: %s%s", shown(wt.Path), p.styled(string(wt.Disposition), dispositionStyle(wt.Disposition)), because(wt.Code))
 		p.sayDetails(wt.Details)
 		if wt.SavedRef != "" {
-			p.say("    uncommitted work saved in %s; `%s recover %s` brings it back", shown(wt.SavedRef), name, r.SessionID)
+			p.say("    uncommitted work saved in %s; `%s recover %s` brings it back", shown(wt.SavedRef), name, cmp.Or(r.SessionID, shown(wt.SavedRef)))
 		}
 	}
 	if more := r.WorktreesTotal - len(r.Worktrees); more > 0 {
-		p.say("  and %s; see `%s status %s`", counted(more, "more worktree", "more worktrees"), name, r.SessionID)
+		p.say("  and %s; see `%s`", counted(more, "more worktree", "more worktrees"), see)
 	}
 	if r.Resources.Cleared+r.Resources.Kept > 0 {
 		refused := ""
@@ -229,9 +240,11 @@ func (p *program) printResult(r teardown.Result) {
 	}
 	switch r.Outcome {
 	case teardown.OutcomePreserved, teardown.OutcomeFailed:
-		p.say("See `%s status %s` for what to do.", name, r.SessionID)
+		p.say("See `%s` for what to do.", see)
 	case teardown.OutcomeDeferred:
-		p.say("The session is held; `%s hold %s --release` lets the finalization go on.", name, r.SessionID)
+		if r.TaskID == "" {
+			p.say("The session is held; `%s hold %s --release` lets the finalization go on.", name, r.SessionID)
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ func newSessionAddCommand(p *program) *cobra.Command {
 		Short: "Register a session from a JSON manifest",
 		Long: `Register a session: what it runs in, its git worktrees and its agent's files.
 
+A session of a task shares its worktrees with the task, which keeps them when the
+session ends; one that the task holds already is leased as it is.
+
 Everything is looked at on this machine and pinned: a worktree by a mark in its
 administrative directory, a tmux session by its id, its server's process and a
 tag, a process by its start time. Later, only exactly these are touched.
@@ -108,6 +111,8 @@ type addedPath struct {
 	teardown.WorktreeSpec
 	parent string // canonical, as given
 	id     string
+	// shared is the row of one that the task holds already; ID "" if it is new.
+	shared store.Worktree
 }
 
 func (a *addition) known(ctx context.Context) (bool, error) {
@@ -144,10 +149,7 @@ func (a *addition) add(ctx context.Context) error {
 	if known, err := a.known(ctx); err != nil || known {
 		return err
 	}
-	if err := a.nest(ctx); err != nil {
-		return err
-	}
-	if err := a.register(ctx); err != nil {
+	if err := a.worktreesOf(ctx); err != nil {
 		return err
 	}
 	// Last, because it leaves a tag on a tmux session.
@@ -203,6 +205,36 @@ func (a *addition) canonical() error {
 	return nil
 }
 
+// worktreesOf looks at the worktrees, whose path locks are held, and fills them
+// into the session.
+func (a *addition) worktreesOf(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{a.share, a.nest, a.register} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// share finds the worktrees that the task holds: they are leased as they are,
+// with whatever an earlier session has left in them.
+func (a *addition) share(ctx context.Context) error {
+	if a.manifest.TaskID == "" {
+		return nil
+	}
+	for i := range a.worktrees {
+		wt := &a.worktrees[i]
+		row, held, found, err := a.facts.WorktreeAt(ctx, a.facts.config.Host, wt.Path)
+		if err != nil {
+			return err
+		}
+		if found && slices.ContainsFunc(held, func(l store.Lease) bool { return l.Kind == store.HolderTask && l.ID == a.manifest.TaskID }) {
+			wt.id, wt.shared = row.ID, row
+		}
+	}
+	return nil
+}
+
 // lock takes the session's lock, so that a manifest is added once at a time, and
 // the path lock of each worktree, in the order that everybody uses.
 func (a *addition) lock(ctx context.Context) ([]*lock.Held, error) {
@@ -210,7 +242,11 @@ func (a *addition) lock(ctx context.Context) ([]*lock.Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	held := []*lock.Held{session}
+	held, err := a.lockPaths(ctx)
+	return append(held, session), err
+}
+
+func (a *addition) lockPaths(ctx context.Context) (held []*lock.Held, err error) {
 	for _, wt := range a.worktrees {
 		one, err := a.facts.config.Locks().Path(ctx, wt.Path, a.lockWait(a.facts.config, shown(wt.Path)))
 		if err != nil {
@@ -242,6 +278,9 @@ func (a *addition) nest(ctx context.Context) error {
 			}
 			return invalid("worktree %s: parent %s %s; correct \"parent\" or leave it out", shown(wt.Path), shown(wt.parent), reason)
 		}
+		if wt.shared.ID != "" {
+			continue
+		}
 		a.session.Worktrees = append(a.session.Worktrees, store.NewWorktree{
 			ID: wt.id, Repository: wt.Repository, Path: wt.Path, Branch: wt.Branch, ParentID: parentID})
 	}
@@ -270,6 +309,19 @@ func (a *addition) container(ctx context.Context, path string) (parentPath, pare
 // left over at the same path is retired if it was about something else.
 func (a *addition) register(ctx context.Context) error {
 	git := engine(a.facts.config)
+	for _, wt := range a.worktrees {
+		if wt.shared.ID == "" {
+			continue
+		}
+		registered, err := git.Register(ctx, worktree.Target{Repository: wt.Repository, Path: wt.Path})
+		if err != nil {
+			return within(shown(wt.Path)+" of "+shown(wt.Repository), err)
+		}
+		if registered.Nonce != wt.shared.Nonce {
+			return taken(wt.Path, wt.shared, "is another one than task "+a.manifest.TaskID+" holds there")
+		}
+		a.session.Lease = append(a.session.Lease, wt.id)
+	}
 	for i := range a.session.Worktrees {
 		wt := &a.session.Worktrees[i]
 		old, held, found, err := a.facts.WorktreeAt(ctx, a.facts.config.Host, wt.Path)
@@ -302,8 +354,11 @@ func (a *addition) register(ctx context.Context) error {
 
 func taken(path string, old store.Worktree, why string) error {
 	advice := "choose another path"
-	if old.RemoverKind == store.HolderSession {
+	switch old.RemoverKind {
+	case store.HolderSession:
 		advice = fmt.Sprintf("see `%s status %s`, or choose another path", name, old.RemoverID)
+	case store.HolderTask:
+		advice = fmt.Sprintf("see `%s task show %s`, or choose another path", name, old.RemoverID)
 	}
 	return &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf("worktree %s %s; %s", shown(path), why, advice)}
 }

@@ -59,26 +59,70 @@ func TestHistoriesReplay(t *testing.T) {
 			a := i.agent("s1")
 			i.add(a)
 			story(t, i, a)
-			history := i.history(a.id)
-			replayer := sdkworker.NewWorkflowReplayer()
-			replayer.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
-			require.NoError(t, replayer.ReplayWorkflowHistory(nil, history))
+			history := i.history(teardown.FinalizeSessionID(a.id))
+			replay(t, name, history)
 			if name == "clean" {
 				require.LessOrEqual(t, len(history.Events), 50, "one runtime and two worktrees")
-			}
-			if *record {
-				text, err := temporalproto.CustomJSONMarshalOptions{Indent: "  "}.Marshal(history)
-				require.NoError(t, err)
-				require.NoError(t, os.WriteFile(filepath.Join("..", "workflows", "testdata", name+".json"), text, 0o600))
 			}
 		})
 	}
 }
 
-func (i *installation) history(session string) *historypb.History {
+// TestTaskHistoriesReplay is the same for tasks.
+func TestTaskHistoriesReplay(t *testing.T) {
+	t.Parallel()
+	stories := map[string]func(*testing.T, *installation, *agent, string){
+		"task-clean": func(_ *testing.T, i *installation, _ *agent, task string) {
+			i.result(0, "task", "archive", task, "--wait")
+		},
+		"task-preserved-then-retried": func(t *testing.T, i *installation, a *agent, task string) {
+			draft := filepath.Join(a.nested, "draft.md")
+			write(t, draft, "mine\n")
+			i.result(3, "task", "archive", task, "--wait")
+			require.NoError(t, os.Remove(draft))
+			i.result(0, "task", "retry", task, "--wait")
+		},
+		"task-waits-for-a-session": func(_ *testing.T, i *installation, a *agent, task string) {
+			i.must("hold", a.id)
+			i.result(75, "task", "archive", task, "--wait")
+			i.must("hold", a.id, "--release")
+			i.untilFinished(i.store(), a.id)
+			// Reconcile may have recorded this retry before.
+			i.unwind("task", "retry", task)
+			i.untilTaskFinished(i.store(), task)
+		},
+	}
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := install(t)
+			i.worker()
+			a := i.agent("s1")
+			task := i.inTask(a)
+			story(t, i, a, task)
+			replay(t, name, i.history(teardown.FinalizeTaskID(task)))
+		})
+	}
+}
+
+// replay replays a history, and keeps it with -record.
+func replay(t *testing.T, name string, history *historypb.History) {
+	t.Helper()
+	replayer := sdkworker.NewWorkflowReplayer()
+	replayer.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
+	replayer.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
+	require.NoError(t, replayer.ReplayWorkflowHistory(nil, history))
+	if *record {
+		text, err := temporalproto.CustomJSONMarshalOptions{Indent: "  "}.Marshal(history)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join("..", "workflows", "testdata", name+".json"), text, 0o600))
+	}
+}
+
+func (i *installation) history(workflowID string) *historypb.History {
 	i.t.Helper()
 	history := &historypb.History{}
-	events := i.client.GetWorkflowHistory(i.t.Context(), teardown.FinalizeSessionID(session), "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	events := i.client.GetWorkflowHistory(i.t.Context(), workflowID, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
 		event, err := events.Next()
 		require.NoError(i.t, err)

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"unwind/internal/store"
+	"unwind/teardown"
+)
+
+func TestTaskOfASession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	app := b.repository("app")
+	wt := b.worktree(app, "wt")
+	b.add(teardown.Manifest{ID: "s1", TaskID: "t1", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}})
+	shown := object[taskReport](t, b.must("task", "show", "t1", "--json"))
+	require.Equal(t, store.TaskStateActive, shown.State)
+	require.Equal(t, wt, shown.Worktrees[0].Path)
+	require.True(t, shown.Worktrees[0].Held)
+	require.Equal(t, 1, shown.SessionsLive)
+
+	// A later session finds what the task holds.
+	b.write(filepath.Join(wt, "draft.md"), "mine\n")
+	b.add(teardown.Manifest{ID: "s2", TaskID: "t1", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}})
+	detail, err := b.store().SessionDetail(t.Context(), "s2")
+	require.NoError(t, err)
+	require.Equal(t, shown.Worktrees[0].ID, detail.Worktrees[0].Worktree.ID)
+
+	other := b.feed(b.manifest(teardown.Manifest{ID: "s3", TaskID: "t2", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}}),
+		"session", "add", "-f", "-")
+	require.Equal(t, exitRefused, other.code)
+	require.Contains(t, b.must("task", "list"), "t1\tactive\t\t1\t2\t2\t1")
+}
+
+func TestSessionInsideAWorktreeThatItsTaskHolds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	app, lib := b.repository("app"), b.repository("lib")
+	wt := b.worktree(app, "wt")
+	b.add(teardown.Manifest{ID: "s1", TaskID: "t1", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}})
+	nested := b.worktree(lib, "wt/lib")
+	b.add(teardown.Manifest{ID: "s2", TaskID: "t1", Worktrees: []teardown.WorktreeSpec{
+		{Repository: app, Path: wt}, {Repository: lib, Path: nested, Parent: wt}}})
+	detail, err := b.store().SessionDetail(t.Context(), "s2")
+	require.NoError(t, err)
+	require.Len(t, detail.Worktrees, 2)
+	require.Equal(t, detail.Worktrees[0].Worktree.ID, detail.Worktrees[1].Worktree.ParentID)
+}
+
+func TestWorktreeThatWasReplacedIsNotShared(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	app := b.repository("app")
+	wt := b.worktree(app, "wt")
+	b.add(teardown.Manifest{ID: "s1", TaskID: "t1", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}})
+	b.git(app, "worktree", "remove", "--force", wt)
+	b.git(app, "worktree", "add", "-q", "-f", "-B", "again", wt)
+	r := b.feed(b.manifest(teardown.Manifest{ID: "s2", TaskID: "t1", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: wt}}}),
+		"session", "add", "-f", "-")
+	require.Equal(t, exitRefused, r.code)
+	require.Contains(t, r.stderr, "another one than task t1 holds there")
+}
+
+func TestTaskAdd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.Equal(t, "Opened task t1.\n", b.must("task", "add", "t1"))
+	app := b.repository("app")
+	list, err := json.Marshal(map[string]any{"worktrees": []teardown.WorktreeSpec{{Repository: app, Path: b.worktree(app, "wt")}}})
+	require.NoError(t, err)
+	require.Equal(t, "Task t1 holds 1 worktree more.\n", b.feed(string(list), "task", "add", "t1", "-f", "-").stdout)
+	again := object[addedTask](t, b.feed(string(list), "task", "add", "t1", "-f", "-", "--json").stdout)
+	require.Equal(t, addedTask{TaskID: "t1", Generation: 1}, again)
+	require.Equal(t, exitUsage, b.feed(`{"worktree":[]}`, "task", "add", "t1", "-f", "-").code)
+	require.Equal(t, exitUsage, b.run("task", "add").code)
+	require.Equal(t, exitUsage, b.run("task", "add", "a/b").code)
+}
+
+func TestTaskIsClosedWhileTemporalIsAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.must("task", "add", "t1")
+	done := object[closedTask](t, b.must("task", "archive", "t1", "--json"))
+	require.True(t, done.Changed)
+	require.False(t, done.Started)
+	require.Equal(t, store.TaskStateArchiving, done.State)
+	require.Contains(t, done.Message, "when Temporal is back")
+	require.Equal(t, exitRetryable, b.run("task", "archive", "t1", "--wait").code)
+	require.Contains(t, b.must("task", "retry", "t1"), "is recorded (round 1) and will begin when Temporal is back")
+	r := b.feed(b.manifest(teardown.Manifest{ID: "s1", TaskID: "t1"}), "session", "add", "-f", "-")
+	require.Equal(t, exitRefused, r.code)
+	deleted := object[closedTask](t, b.must("task", "delete", "t1", "--yes", "--json"))
+	require.Equal(t, store.TaskStateDeleting, deleted.State)
+	require.Equal(t, exitRefused, b.run("task", "archive", "t1").code)
+}
+
+func TestTaskRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.must("task", "add", "t1")
+	for _, command := range []string{"show", "archive", "retry"} {
+		r := b.run("task", command, "nobody", "--json")
+		require.Equal(t, exitRefused, r.code, command)
+		require.Contains(t, r.stdout, `"task_not_found"`)
+		require.Equal(t, exitUsage, b.run("task", command).code, command)
+	}
+	require.Equal(t, exitRefused, b.run("task", "delete", "nobody", "--yes").code)
+	require.Contains(t, b.run("task", "retry", "t1", "--json").stdout, `"task_active"`)
+	r := b.run("task", "delete", "t1")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.stderr, "give --yes if you are sure")
+}
+
+func TestTaskDeleteAsksOnATerminal(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	app := b.repository("app")
+	b.add(teardown.Manifest{ID: "s1", TaskID: "t1", Worktrees: []teardown.WorktreeSpec{{Repository: app, Path: b.worktree(app, "wt")}}})
+	for answer, want := range map[string]string{"n\n": "Nothing was deleted.", "": "Nothing was deleted."} {
+		p, _, stderr := b.program(answer)
+		p.inTerminal = true
+		require.Zero(t, p.execute(t.Context(), []string{"task", "delete", "t1"}))
+		require.Contains(t, stderr.String(), want)
+		require.Contains(t, stderr.String(), "end 1 live session and give back 1 worktree? Branches stay")
+	}
+	require.Contains(t, b.must("task", "list"), "t1\tactive")
+	p, _, _ := b.program("yes\n")
+	p.inTerminal = true
+	require.Zero(t, p.execute(t.Context(), []string{"task", "delete", "t1"}))
+	require.Contains(t, b.must("task", "list"), "t1\tdeleting")
+}
+
+func TestTaskIDsAreCompleted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.must("task", "add", "t1")
+	out := b.must("__complete", "task", "archive", "")
+	require.True(t, strings.HasPrefix(out, "t1\tactive\n"), out)
+}

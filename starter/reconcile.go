@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,10 +18,15 @@ func newReconcileCommand(p *program) *cobra.Command {
 	o := &reconcileOptions{program: p}
 	return &cobra.Command{
 		Use:   "reconcile",
-		Short: "Start every finalization that is due, as a worker does every now and then",
+		Short: "Bring the facts and the world together, as a worker does every now and then",
 		Long: `Do one pass over the facts, as a worker does when it starts and every now and then:
-start the finalization of every terminated session that is neither finished, parked
-nor held, and wake those that waited for this host. Nothing is destroyed by it.`,
+record as terminated the live sessions of this host whose agent is confirmed gone,
+after saving their uncommitted work to a ref; start the finalization of every
+terminated session, of any host, that is neither finished, parked nor held; wake those
+that waited for this host or keep nothing any more; and have finished what no
+finalization will: worktrees that nobody holds any more, and what sessions without a
+row still hold. It destroys nothing itself: that is left to workflows, whose steps
+need a worker on this host.`,
 		Example: `  unwind reconcile
   unwind reconcile --json`,
 		Args: noArgs,
@@ -45,14 +51,15 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 		TaskQueue: f.config.TaskQueue,
 		Host:      store.Host{ID: f.config.Host, Name: f.config.HostName, Version: version.String()},
 		Logger:    slog.New(slog.DiscardHandler),
+		Runtimes:  o.kinds(),
+		Worktrees: engine(f.config),
+		Locks:     f.config.Locks(),
+		Policy:    f.config.Policy,
 	})
 	if o.json {
 		o.printJSON(summary)
 	} else {
-		o.say("Started %d, already under way %d, woken %d, failed %d.", summary.Started, summary.UnderWay, summary.Woken, summary.Failed)
-		for _, failure := range summary.Failures {
-			o.note("  %s %s: %s", failure.Doing, failure.SessionID, sentence(failure.Message))
-		}
+		o.print(summary)
 	}
 	if err == nil {
 		return nil
@@ -63,4 +70,25 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 		return verdict(exitOf(err))
 	}
 	return err
+}
+
+func (o *reconcileOptions) print(s reconcile.Summary) {
+	o.say("Started %d, already under way %d, woken %d, failed %d.", s.Started, s.UnderWay, s.Woken, s.Failed)
+	o.say("Agents alive %d, gone and recorded as terminated %d, not to be told %d.", s.Alive, s.Terminated, s.Unprobed)
+	o.say("Left-overs being finished %d, worktrees that nobody ever held %d.", s.Converging, s.Unclaimed)
+	for _, found := range slices.Concat(s.Failures, s.Notes) {
+		o.note("  %s%s: %s", found.Doing, about(found), sentence(found.Message))
+	}
+}
+
+func about(found reconcile.Finding) string {
+	switch {
+	case found.WorktreeID != "":
+		return " worktree " + found.WorktreeID
+	case found.TaskID != "":
+		return " task " + found.TaskID
+	case found.SessionID != "":
+		return " " + found.SessionID
+	}
+	return ""
 }

@@ -129,6 +129,7 @@ func (w *process) startWorkflows() error {
 	})
 	part.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
 	part.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
+	part.RegisterWorkflowWithOptions(workflows.Converge, workflow.RegisterOptions{Name: teardown.ConvergeWorkflow})
 	part.RegisterActivity(&activities.Facts{
 		Store: w.store, Client: w.temporal.Client, Policy: w.cfg.Policy, SearchAttributes: w.cfg.SearchAttributes,
 		SeenWithin: max(missedPasses*w.cfg.ReconcileInterval, leastSeenWithin),
@@ -150,12 +151,9 @@ func (w *process) startHost() error {
 		OnFatalError:                       w.failed,
 	})
 	part.RegisterActivity(&activities.Host{
-		Store: w.store,
-		Locks: w.cfg.Locks(),
-		Worktrees: &worktree.Engine{
-			Roots: w.cfg.Roots, Home: w.cfg.Home, Ignored: worktree.IgnoredPolicy(w.cfg.IgnoredFiles),
-			Locks: w.cfg.Locks(), LockWait: w.cfg.LockWait,
-		},
+		Store:       w.store,
+		Locks:       w.cfg.Locks(),
+		Worktrees:   w.engine(),
 		Runtimes:    kinds.All(),
 		Resources:   resource.Cleaner{Roots: w.cfg.Roots, Home: w.cfg.Home, Protected: w.cfg.Protected()},
 		SnapshotDir: w.cfg.Snapshots(),
@@ -166,6 +164,13 @@ func (w *process) startHost() error {
 	}
 	w.host = part
 	return nil
+}
+
+func (w *process) engine() *worktree.Engine {
+	return &worktree.Engine{
+		Roots: w.cfg.Roots, Home: w.cfg.Home, Ignored: worktree.IgnoredPolicy(w.cfg.IgnoredFiles),
+		Locks: w.cfg.Locks(), LockWait: w.cfg.LockWait,
+	}
 }
 
 func (w *process) startLoop() {
@@ -193,7 +198,8 @@ func (w *process) pass(ctx context.Context) {
 func (w *process) reconciliation() reconcile.Deps {
 	return reconcile.Deps{
 		Store: w.store, Temporal: w.temporal, TaskQueue: w.cfg.TaskQueue, Logger: w.logger, Serving: true,
-		Host: store.Host{ID: w.cfg.Host, Name: w.cfg.HostName, Version: version.String()},
+		Host:     store.Host{ID: w.cfg.Host, Name: w.cfg.HostName, Version: version.String()},
+		Runtimes: kinds.All(), Worktrees: w.engine(), Locks: w.cfg.Locks(), Policy: w.cfg.Policy,
 	}
 }
 

@@ -31,12 +31,17 @@ func pause(interval time.Duration, random float64) time.Duration {
 // failed as a warning.
 func Logged(ctx context.Context, d Deps) {
 	summary, err := Once(ctx, d)
-	logger := d.Logger.With("started", summary.Started, "under_way", summary.UnderWay, "woken", summary.Woken, "failed", summary.Failed)
+	logger := d.Logger.With("started", summary.Started, "under_way", summary.UnderWay, "woken", summary.Woken,
+		"alive", summary.Alive, "terminated", summary.Terminated, "unprobed", summary.Unprobed,
+		"converging", summary.Converging, "unclaimed", summary.Unclaimed, "failed", summary.Failed)
+	for _, note := range summary.Notes {
+		d.Logger.Debug("Left alone", "session", note.SessionID, "worktree", note.WorktreeID, "doing", note.Doing, "why", note.Message)
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		logger.Warn("Not everything could be reconciled; the next pass tries again", "error", err)
-	case summary.Started+summary.Woken > 0:
+	case summary.Started+summary.Woken+summary.Terminated+summary.Converging > 0:
 		logger.Info("Reconciled")
 	default:
 		logger.Debug("Reconciled")

@@ -1,7 +1,8 @@
-// Package reconcile makes the world follow the facts: it starts the
-// finalization of what was terminated and wakes what waited for this host. It
-// destroys nothing, so it may run anywhere, at any time and several times at
-// once.
+// Package reconcile makes the world follow the facts: it records the end of
+// agents that are gone, starts the finalization of what was terminated, wakes
+// what waited without need, and has finished what no finalization will. It
+// destroys nothing itself: that is left to workflows, so a pass may run
+// anywhere, at any time and several times at once.
 package reconcile
 
 import (
@@ -11,15 +12,19 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"unwind/internal/lock"
+	"unwind/internal/runtime"
 	"unwind/internal/store"
 	"unwind/internal/temporalclient"
+	"unwind/internal/worktree"
 	"unwind/teardown"
 )
 
 const (
-	pageSize = 100
-	// startsPerSecond spares a small server when a thousand sessions end at once.
-	startsPerSecond = 50
+	pageSize = 200
+	// DefaultStartsPerSecond spares a small server when a thousand sessions end at
+	// once.
+	DefaultStartsPerSecond = 50
 	// callLimit bounds one call to Temporal.
 	callLimit = 5 * time.Second
 	// giveUpAfter calls in a row that nobody answered, Temporal or the database is
@@ -39,6 +44,18 @@ type Deps struct {
 	// the host recorded as seen, for one that was seen counts as busy, not away.
 	Serving bool
 	Logger  *slog.Logger
+
+	// Runtimes, Worktrees and Locks are this machine's: agents are looked at, and
+	// uncommitted work is saved.
+	Runtimes  runtime.Set
+	Worktrees *worktree.Engine
+	Locks     lock.Dir
+	// Policy is what the workflows are started with that finish what no
+	// finalization will.
+	Policy teardown.Policy
+	// StartsPerSecond bounds how many workflows a pass starts or wakes; zero means
+	// DefaultStartsPerSecond.
+	StartsPerSecond int
 }
 
 // Summary counts what one pass did.
@@ -47,43 +64,72 @@ type Summary struct {
 	// Started finalizations had no run; those under way already had one.
 	Started  int `json:"started"`
 	UnderWay int `json:"under_way"`
-	// Woken were parked because this host did not answer, or waited for a retry
-	// that was recorded and never reached their run.
-	Woken  int `json:"woken"`
-	Failed int `json:"failed"`
-	// Failures lists the first teardown.MaxDetails of those that failed. An empty
-	// SessionID stands for a whole part of the pass.
-	Failures []Failure `json:"failures,omitempty"`
+	// Woken were parked because this host did not answer, kept nothing any more,
+	// or waited for a retry that was recorded and never reached their run.
+	Woken int `json:"woken"`
+	// Alive sessions of this host have an agent that runs; Terminated ones were
+	// recorded, because theirs was confirmed gone; of the Unprobed ones it could
+	// not be told, so they are left alone.
+	Alive      int `json:"alive"`
+	Terminated int `json:"terminated"`
+	Unprobed   int `json:"unprobed"`
+	// Converging counts workflows that were started to finish what no finalization
+	// will: worktrees without a holder, and what vanished sessions hold.
+	Converging int `json:"converging"`
+	// Unclaimed worktrees are registered and were never leased: nobody's to remove.
+	Unclaimed int `json:"unclaimed"`
+	Failed    int `json:"failed"`
+	// Failures and Notes list the first teardown.MaxDetails. A note says what was
+	// found and left alone. An empty ID stands for a whole part of the pass.
+	Failures []Finding `json:"failures,omitempty"`
+	Notes    []Finding `json:"notes,omitempty"`
 }
 
-// Failure is one thing that a pass tried in vain.
-type Failure struct {
-	SessionID string        `json:"session_id,omitempty"`
-	Doing     string        `json:"doing"`
-	Code      teardown.Code `json:"code"`
-	Message   string        `json:"message"`
+// Finding is one thing that a pass tried in vain, or left alone. One of the ids
+// is set, or none.
+type Finding struct {
+	SessionID  string        `json:"session_id,omitempty"`
+	TaskID     string        `json:"task_id,omitempty"`
+	WorktreeID string        `json:"worktree_id,omitempty"`
+	Doing      string        `json:"doing"`
+	Code       teardown.Code `json:"code"`
+	Message    string        `json:"message"`
 }
 
-// Once does one pass: it records that the host's worker was seen, starts the finalization
-// of every terminated session, of any host, that is neither finished, parked nor
-// held, and of every closed task, and wakes those that are parked because this host did not answer. A
-// retry that was recorded while Temporal was away is handed to its run. A
-// failure stops nothing: every part is tried, and the first error is returned
+// Once does one pass. It records that the host's worker was seen; wakes what is
+// parked because this host did not answer, or on worktrees none of which it
+// keeps; records as terminated the live sessions of this host whose agent is
+// confirmed gone, after saving their uncommitted work; has worktrees finished
+// that no finalization will finish, and what sessions without a row hold; and
+// starts the finalization of every terminated session, of any host, that is
+// neither finished, parked nor held, and of every closed task.
+//
+// A failure stops nothing: every part is tried, and the first error is returned
 // beside the counts. It is a *teardown.Error.
 func Once(ctx context.Context, d Deps) (Summary, error) {
-	p := &pass{
-		Deps:   d,
-		done:   Summary{Host: d.Host.ID},
-		starts: rate.NewLimiter(startsPerSecond, startsPerSecond),
-	}
+	p := newPass(d)
 	if d.Serving {
 		p.see(ctx)
 	}
-	// Waking first: what was parked for this host has waited longest.
-	p.each(ctx, "list what waits for this host", p.unreachable, "wake", p.wake)
-	p.each(ctx, "list what is to be finalized", p.due, "start", p.start)
-	p.tasks(ctx)
+	// The long part comes last: starting what is due takes its time.
+	p.wakeAll(ctx)
+	p.watchAll(ctx)
+	p.convergeAll(ctx)
+	p.startTasks(ctx)
+	p.startAll(ctx)
 	return p.done, p.first
+}
+
+func newPass(d Deps) *pass {
+	perSecond := d.StartsPerSecond
+	if perSecond <= 0 {
+		perSecond = DefaultStartsPerSecond
+	}
+	return &pass{
+		Deps:   d,
+		done:   Summary{Host: d.Host.ID},
+		starts: rate.NewLimiter(rate.Limit(perSecond), perSecond),
+	}
 }
 
 // pass is one call of Once.
@@ -94,85 +140,101 @@ type pass struct {
 	first  error
 	// silent counts the runs in a row that did not answer what they are doing.
 	silent int
+	// unanswered counts the calls in a row that nobody answered.
+	unanswered int
 }
 
 func (p *pass) see(ctx context.Context) {
 	host := p.Host
 	host.LastSeen = time.Time{}
 	if err := p.Store.SeeHost(ctx, host); err != nil {
-		p.failed("record that this host was seen", "", err)
+		p.failed(Finding{Doing: "record that this host was seen"}, err)
 	}
 }
 
-type (
-	list func(ctx context.Context, after string) ([]store.Due, error)
-	act  func(ctx context.Context, due store.Due) error
-)
-
-func (p *pass) due(ctx context.Context, after string) ([]store.Due, error) {
-	return p.Store.Due(ctx, after, pageSize, time.Now())
-}
-
-func (p *pass) unreachable(ctx context.Context, after string) ([]store.Due, error) {
-	return p.Store.Unreachable(ctx, p.Host.ID, after, pageSize)
-}
-
-// each acts on all that is listed, page by page.
-func (p *pass) each(ctx context.Context, listing string, next list, doing string, do act) {
-	unanswered := 0
+// each acts on all that is listed, page by page. What cannot be read is a
+// failure of that row alone.
+func each[T any](ctx context.Context, p *pass, doing string, next func(context.Context, string) (store.Page[T], error), act func(context.Context, T)) {
 	for after := ""; ; {
 		page, err := next(ctx, after)
 		if err != nil {
-			p.failed(listing, "", err)
+			p.failed(Finding{Doing: "list what there is to " + doing}, err)
 			return
 		}
-		for _, due := range page {
-			after = due.SessionID
-			if err := p.starts.Wait(ctx); err != nil {
-				p.failed(doing, "", err)
-				return
-			}
-			err := p.within(ctx, due, do)
-			if err == nil {
-				unanswered = 0
-				continue
-			}
-			p.failed(doing, due.SessionID, err)
-			if !away(err) {
-				unanswered = 0
-			} else if unanswered++; unanswered == giveUpAfter {
-				return
-			}
+		for _, row := range page.Unreadable {
+			p.failed(Finding{SessionID: row.ID, Doing: doing}, row.Err)
 		}
-		if len(page) < pageSize {
+		for _, row := range page.Rows {
+			if p.away() || ctx.Err() != nil {
+				return
+			}
+			act(ctx, row)
+		}
+		if after = page.Next; after == "" {
 			return
 		}
-		// A long pass must not look like an absent host.
-		p.see(ctx)
+		if p.Serving {
+			p.see(ctx) // a long pass must not look like an absent host
+		}
 	}
 }
 
-func (p *pass) within(ctx context.Context, due store.Due, do act) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	return do(ctx, due)
+// paged is a list of at most pageSize rows as a page.
+func paged[T any](rows []T, id func(T) string) store.Page[T] {
+	page := store.Page[T]{Rows: rows}
+	if len(rows) == pageSize {
+		page.Next = id(rows[len(rows)-1])
+	}
+	return page
 }
 
-// away: nobody answered, so that the next call would fare no better.
-func away(err error) bool {
+// call makes one bounded call to Temporal, at the rate that is allowed, and
+// notes whether it was answered.
+func (p *pass) call(ctx context.Context, about Finding, do func(context.Context) error) {
+	err := p.starts.Wait(ctx)
+	if err == nil {
+		bounded, cancel := context.WithTimeout(ctx, callLimit)
+		err = do(bounded)
+		cancel()
+	}
+	if err == nil || !isAway(err) {
+		p.unanswered = 0
+	} else {
+		p.unanswered++
+	}
+	if err != nil {
+		p.failed(about, err)
+	}
+}
+
+// away: the next call would fare no better.
+func (p *pass) away() bool { return p.unanswered >= giveUpAfter }
+
+func isAway(err error) bool {
 	if code := teardown.CodeOf(err); code != "" {
 		return code == teardown.CodeDatabaseUnavailable
 	}
 	return temporalclient.Away(err)
 }
 
-func (p *pass) failed(doing, sessionID string, err error) {
+func (p *pass) failed(about Finding, err error) {
 	err = p.Temporal.Explain(err)
 	if p.first == nil {
 		p.first = err
 	}
 	p.done.Failed++
-	if len(p.done.Failures) < teardown.MaxDetails {
-		p.done.Failures = append(p.done.Failures, Failure{SessionID: sessionID, Doing: doing, Code: teardown.CodeOf(err), Message: err.Error()})
+	p.done.Failures = listed(p.done.Failures, about, err)
+}
+
+// noted keeps what was found and left alone: it is no failure.
+func (p *pass) noted(about Finding, err error) {
+	p.done.Notes = listed(p.done.Notes, about, err)
+}
+
+func listed(list []Finding, about Finding, err error) []Finding {
+	if len(list) == teardown.MaxDetails {
+		return list
 	}
+	about.Code, about.Message = teardown.CodeOf(err), err.Error()
+	return append(list, about)
 }

@@ -41,18 +41,20 @@ func (v variables) Environ() []string                    { return nil }
 type bundle struct {
 	*testing.T
 	reconcile.Deps
+	file string // the database
 }
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
-	facts, err := store.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "unwind.db"))
+	file := filepath.Join(t.TempDir(), "unwind.db")
+	facts, err := store.Open(t.Context(), "sqlite://"+file)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = facts.Close() })
 	connection, err := temporalclient.Dial(t.Context(), temporalclient.Options{Program: "unwind-test", Env: variables{
 		"TEMPORAL_ADDRESS": devserver.Start(t).Address, "TEMPORAL_CONFIG_FILE": filepath.Join(t.TempDir(), "none.toml")}})
 	require.NoError(t, err)
 	t.Cleanup(connection.Close)
-	return &bundle{T: t, Deps: reconcile.Deps{
+	return &bundle{T: t, file: file, Deps: reconcile.Deps{
 		Store: facts, Temporal: connection, TaskQueue: queue, Logger: slog.New(slog.DiscardHandler),
 		Host: store.Host{ID: here, Name: "one", Version: "v1"}, Serving: true,
 	}}
@@ -203,7 +205,7 @@ func TestGoesThroughAllPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var ids []string
-	for i := range 120 {
+	for i := range 220 {
 		ids = append(ids, fmt.Sprintf("s%03d", i))
 	}
 	b.terminate(here, ids...)
@@ -254,7 +256,7 @@ func TestOneFailureStopsNothing(t *testing.T) {
 
 	printed, err := json.Marshal(summary)
 	require.NoError(t, err)
-	require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"failed":1,"failures":[{"session_id":"s2","doing":"start",`)
+	require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"alive":0,"terminated":0,"unprobed":0,"converging":0,"unclaimed":0,"failed":1,"failures":[{"session_id":"s2","doing":"start",`)
 }
 
 func TestDoesNotAskAnAbsentTemporalForEverySession(t *testing.T) {
@@ -277,7 +279,7 @@ func TestAnswersTheFirstErrorOfTheDatabase(t *testing.T) {
 	require.NoError(t, b.Store.Close())
 	summary, err := reconcile.Once(t.Context(), b.Deps)
 	require.NotEmpty(t, teardown.CodeOf(err))
-	require.Equal(t, 5, summary.Failed, "each part was tried")
+	require.Equal(t, 9, summary.Failed, "each part was tried")
 	require.Equal(t, "record that this host was seen", summary.Failures[0].Doing)
 }
 
@@ -291,6 +293,20 @@ func (b *bundle) finalizer() {
 		HostTimeoutMS: 200, Parallel: 1}})
 	require.NoError(b, part.Start())
 	b.Cleanup(part.Stop)
+}
+
+// steps runs this host's steps, and the workflows that finish what no
+// finalization will.
+func (b *bundle) steps() {
+	b.Helper()
+	flows := worker.New(b.Temporal.Client, queue, worker.Options{DisableRegistrationAliasing: true})
+	flows.RegisterWorkflowWithOptions(workflows.Converge, workflow.RegisterOptions{Name: teardown.ConvergeWorkflow})
+	steps := worker.New(b.Temporal.Client, teardown.HostTaskQueue(queue, here), worker.Options{DisableWorkflowWorker: true})
+	steps.RegisterActivity(&activities.Host{Store: b.Store, Locks: b.Locks, Worktrees: b.Worktrees, Runtimes: b.Runtimes, LockWait: time.Second})
+	for _, part := range []worker.Worker{flows, steps} {
+		require.NoError(b, part.Start())
+		b.Cleanup(part.Stop)
+	}
 }
 
 // parked waits until a session's finalization waits for its host in a round.

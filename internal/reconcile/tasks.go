@@ -11,42 +11,28 @@ import (
 	"unwind/teardown"
 )
 
-// tasks wakes the tasks whose obstacle has passed, and starts the finalization
-// of those that are archived or deleted, and are neither finished nor parked.
-func (p *pass) tasks(ctx context.Context) {
-	p.eachTask(ctx, "wake", func(ctx context.Context, after string) ([]store.Due, error) {
-		return p.Store.WakeableTasks(ctx, p.Host.ID, after, pageSize)
-	}, p.wakeTask)
-	p.eachTask(ctx, "start", func(ctx context.Context, after string) ([]store.Due, error) {
-		return p.Store.DueTasks(ctx, after, pageSize)
-	}, p.startTask)
+// wakeTasks wakes the tasks whose obstacle has passed.
+func (p *pass) wakeTasks(ctx context.Context) {
+	each(ctx, p, "wake tasks", func(ctx context.Context, after string) (store.Page[store.Due], error) {
+		tasks, err := p.Store.WakeableTasks(ctx, p.Host.ID, after, pageSize)
+		return paged(tasks, taskID), err
+	}, func(ctx context.Context, due store.Due) {
+		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "wake"}, func(ctx context.Context) error { return p.wakeTask(ctx, due) })
+	})
 }
 
-func (p *pass) eachTask(ctx context.Context, doing string, next list, do act) {
-	for after := ""; ; {
-		page, err := next(ctx, after)
-		if err != nil {
-			p.failed("list the tasks to "+doing, "", err)
-			return
-		}
-		for _, due := range page {
-			after = due.TaskID
-			err := p.starts.Wait(ctx)
-			if err == nil {
-				err = p.within(ctx, due, do)
-			}
-			if err != nil {
-				p.failed(doing+" task "+due.TaskID, "", err)
-				if away(err) {
-					return
-				}
-			}
-		}
-		if len(page) < pageSize {
-			return
-		}
-	}
+// startTasks starts the finalization of those that are archived or deleted, and
+// are neither finished nor parked.
+func (p *pass) startTasks(ctx context.Context) {
+	each(ctx, p, "start tasks", func(ctx context.Context, after string) (store.Page[store.Due], error) {
+		tasks, err := p.Store.DueTasks(ctx, after, pageSize)
+		return paged(tasks, taskID), err
+	}, func(ctx context.Context, due store.Due) {
+		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "start"}, func(ctx context.Context) error { return p.startTask(ctx, due) })
+	})
 }
+
+func taskID(due store.Due) string { return due.TaskID }
 
 // startTask is start for a task.
 func (p *pass) startTask(ctx context.Context, due store.Due) error {

@@ -7,11 +7,27 @@ import (
 	"unwind/teardown"
 )
 
-// wake retries a finalization that is parked because this host did not answer.
-// The fact comes first; should the signal be lost, deliver hands it over.
-func (p *pass) wake(ctx context.Context, due store.Due) error {
+// wakeAll wakes what waits without need.
+func (p *pass) wakeAll(ctx context.Context) {
+	p.unanswered = 0
+	each(ctx, p, "wake for this host", func(ctx context.Context, after string) (store.Page[store.Due], error) {
+		return p.Store.Unreachable(ctx, p.Host.ID, after, pageSize)
+	}, func(ctx context.Context, due store.Due) { p.wakeParked(ctx, due, teardown.ReasonHostUnreachable) })
+	each(ctx, p, "wake that keeps nothing", func(ctx context.Context, after string) (store.Page[store.Due], error) {
+		return p.Store.Unbound(ctx, p.Host.ID, after, pageSize)
+	}, func(ctx context.Context, due store.Due) { p.wakeParked(ctx, due, due.ParkedReason) })
+	p.wakeTasks(ctx)
+}
+
+func (p *pass) wakeParked(ctx context.Context, due store.Due, reason string) {
+	p.call(ctx, Finding{SessionID: due.SessionID, Doing: "wake"}, func(ctx context.Context) error { return p.wake(ctx, due, reason) })
+}
+
+// wake retries a finalization that is parked for the reason. The fact comes
+// first; should the signal be lost, deliver hands it over.
+func (p *pass) wake(ctx context.Context, due store.Due, reason string) error {
 	round, recorded, err := p.Store.Retry(ctx, due.SessionID, store.RetryOptions{
-		IfParked: true, Reason: teardown.ReasonHostUnreachable, By: p.name()})
+		IfParked: true, Reason: reason, By: p.name()})
 	switch teardown.CodeOf(err) {
 	case teardown.CodeSessionLive, teardown.CodeSessionNotFound, teardown.CodeConflict:
 		return nil // restored, deleted or finished since it was listed

@@ -118,14 +118,16 @@ func lockWithChildren(ctx context.Context, tx queries, id string) (w Worktree, i
 // Saved records where uncommitted work was saved, on the holder's lease, whatever
 // the round: it is there.
 func (s *Store) Saved(ctx context.Context, step teardown.Step, worktreeID, ref string) error {
-	return s.write(ctx, func(tx queries) error {
-		if _, err := lockWorktrees(ctx, tx, worktreeID); err != nil {
-			return err
-		}
-		_, err := tx.exec(ctx, "UPDATE leases SET saved_ref = ?"+ofHolder+" AND worktree_id = ?",
-			append(append([]any{readable(ref, maxText)}, HolderOf(step).key()...), worktreeID)...)
+	return s.write(ctx, func(tx queries) error { return saved(ctx, tx, HolderOf(step), worktreeID, ref) })
+}
+
+func saved(ctx context.Context, tx queries, holder Holder, worktreeID, ref string) error {
+	if _, err := lockWorktrees(ctx, tx, worktreeID); err != nil {
 		return err
-	})
+	}
+	_, err := tx.exec(ctx, "UPDATE leases SET saved_ref = ?"+ofHolder+" AND worktree_id = ?",
+		append(append([]any{readable(ref, maxText)}, holder.key()...), worktreeID)...)
+	return err
 }
 
 // MovingAside records where the worktree is about to be moved, before the
@@ -133,16 +135,19 @@ func (s *Store) Saved(ctx context.Context, step teardown.Step, worktreeID, ref s
 // about to be moved is whole; another path while one is recorded is refused, for
 // something may be there.
 func (s *Store) MovingAside(ctx context.Context, step teardown.Step, worktreeID, path string) error {
+	return s.movingAside(ctx, HolderOf(step), worktreeID, path)
+}
+
+func (s *Store) movingAside(ctx context.Context, me Holder, worktreeID, path string) error {
 	if err := checkPath(path); err != nil {
 		return err
 	}
-	me := HolderOf(step)
 	return s.write(ctx, func(tx queries) error {
 		rows, err := tx.exec(ctx, `UPDATE worktrees SET quarantine_path = ?, condemned_at = NULL, updated_at = ?
 			WHERE id = ? AND state = 'deleting' AND remover_kind = ? AND remover_id = ? AND remover_generation = ? AND quarantine_path IN ('', ?)`,
 			path, now(), worktreeID, me.Kind, me.ID, me.Generation, path)
 		if err == nil && rows == 0 {
-			return internal("Worktree %s may not be moved to %s: it is not this finalization's to remove, or was moved elsewhere", worktreeID, path)
+			return internal("Worktree %s may not be moved to %s: it is not this remover's to remove, or was moved elsewhere", worktreeID, path)
 		}
 		return err
 	})

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"unwind/teardown"
@@ -11,64 +12,145 @@ import (
 type Due struct {
 	SessionID string `db:"id"`
 	TaskID    string `db:"task_id"` // instead of SessionID
-	// ParkedReason is set by WakeableTasks.
+	// ParkedReason is set by Unbound and WakeableTasks.
 	ParkedReason string `db:"parked_reason"`
 	Host         string `db:"host"`
 	Generation   int64  `db:"generation"`
 }
 
-// Due lists, by id and after the given one, up to limit sessions of any host
-// that are terminated and neither finished, parked nor held at the given time.
-// Whether a workflow runs for them is not the database's to know.
-func (s *Store) Due(ctx context.Context, after string, limit int, at time.Time) ([]Due, error) {
-	type row struct {
-		Due
-		HeldUntil *time.Time `db:"held_until"`
-		HeldBy    string     `db:"held_by"`
-	}
-	var due []Due
-	err := s.read(ctx, func(q queries) error {
-		due = nil
-		from := after
-		for len(due) < limit {
-			var rows []row
-			if err := q.all(ctx, &rows, `SELECT s.id, s.host, s.generation, s.held_until, s.held_by
-				FROM sessions s LEFT JOIN finalizations f
-					ON f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation
-				WHERE s.id > ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL AND f.parked_at IS NULL
-				ORDER BY s.id LIMIT ?`, from, limit); err != nil {
-				return err
-			}
-			for _, r := range rows {
-				held := Session{HeldUntil: r.HeldUntil, HeldBy: r.HeldBy}.Held(at)
-				if !held && len(due) < limit {
-					due = append(due, r.Due)
-				}
-				from = r.SessionID
-			}
-			if len(rows) < limit {
-				return nil
+type dueRow struct {
+	Due
+	HeldUntil *time.Time `db:"held_until"`
+	HeldBy    string     `db:"held_by"`
+}
+
+const dueQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by
+	FROM sessions s LEFT JOIN finalizations f
+		ON f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation
+	WHERE s.id > ? AND s.terminated_at IS NOT NULL AND `
+
+// Due lists, by id and after the given one, those among the next limit sessions
+// of any host that are terminated and neither finished, parked nor held at the
+// given time. Whether a workflow runs for them is not the database's to know.
+func (s *Store) Due(ctx context.Context, after string, limit int, at time.Time) (Page[Due], error) {
+	return s.due(ctx, "f.finished_at IS NULL AND f.parked_at IS NULL", after, limit, at)
+}
+
+// NeverBegun lists as Due does, but only those for which no run has ever begun.
+func (s *Store) NeverBegun(ctx context.Context, after string, limit int, at time.Time) (Page[Due], error) {
+	return s.due(ctx, "f.holder_id IS NULL", after, limit, at)
+}
+
+func (s *Store) due(ctx context.Context, condition, after string, limit int, at time.Time) (page Page[Due], err error) {
+	err = s.read(ctx, func(q queries) error {
+		rows, err := pageOf[dueRow](ctx, q, s.at, limit, dueQuery+condition+" ORDER BY s.id LIMIT ?", after, limit)
+		page = Page[Due]{Unreadable: rows.Unreadable, Next: rows.Next}
+		for _, r := range rows.Rows {
+			if !(Session{HeldUntil: r.HeldUntil, HeldBy: r.HeldBy}).Held(at) {
+				page.Rows = append(page.Rows, r.Due)
 			}
 		}
-		return nil
+		return err
 	})
-	return due, err
+	return page, err
+}
+
+// DueSession answers one such session; found is false if it is not due.
+func (s *Store) DueSession(ctx context.Context, id string, at time.Time) (due Due, found bool, err error) {
+	err = s.read(ctx, func(q queries) error {
+		var row dueRow
+		found, err = q.one(ctx, &row, dueQuery+"f.finished_at IS NULL AND f.parked_at IS NULL AND s.id = ?", "", id)
+		due, found = row.Due, found && !Session{HeldUntil: row.HeldUntil, HeldBy: row.HeldBy}.Held(at)
+		return err
+	})
+	return due, found, err
 }
 
 // Unreachable lists, by id and after the given one, up to limit sessions of a
 // host that are parked because it did not answer.
-func (s *Store) Unreachable(ctx context.Context, host, after string, limit int) ([]Due, error) {
-	var due []Due
-	err := s.read(ctx, func(q queries) error {
-		due = nil
-		return q.all(ctx, &due, `SELECT s.id, s.host, s.generation
+func (s *Store) Unreachable(ctx context.Context, host, after string, limit int) (page Page[Due], err error) {
+	err = s.read(ctx, func(q queries) error {
+		page, err = pageOf[Due](ctx, q, s.at, limit, `SELECT s.id, s.host, s.generation
 			FROM sessions s JOIN finalizations f
 				ON f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation
 			WHERE s.id > ? AND s.host = ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL
 				AND f.parked_at IS NOT NULL AND f.parked_reason = ?
 			ORDER BY s.id LIMIT ?`, after, host, teardown.ReasonHostUnreachable, limit)
+		return err
 	})
-	return due, err
+	return page, err
+}
+
+// Unbound lists, by id and after the given one, those among the next limit
+// sessions of a host parked on worktrees (preserved or refused) that keep none
+// of them any more: somebody else holds them, removes them or has removed them,
+// or a worktree that was kept for those inside it has lost the last of these
+// since.
+func (s *Store) Unbound(ctx context.Context, host, after string, limit int) (page Page[Due], err error) {
+	err = s.read(ctx, func(q queries) error {
+		type parked struct {
+			Due
+			ParkedAt time.Time `db:"parked_at"`
+		}
+		rows, err := pageOf[parked](ctx, q, s.at, limit, `SELECT s.id, s.host, s.generation, f.parked_reason, f.parked_at
+			FROM finalizations f JOIN sessions s ON s.id = f.holder_id AND s.generation = f.generation
+			WHERE f.holder_kind = 'session' AND s.id > ? AND s.host = ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL
+				AND f.parked_at IS NOT NULL AND f.parked_reason IN (?, ?)
+				AND EXISTS (SELECT 1 FROM leases l WHERE l.holder_kind = f.holder_kind AND l.holder_id = f.holder_id
+					AND l.generation = f.generation AND l.disposition IN ('preserved', 'refused'))
+			ORDER BY s.id LIMIT ?`, after, host, teardown.ReasonPreserved, teardown.ReasonRefused, limit)
+		page = Page[Due]{Unreadable: rows.Unreadable, Next: rows.Next}
+		for _, row := range rows.Rows {
+			bound, err := keepsAny(ctx, q, Holder{Kind: HolderSession, ID: row.SessionID, Generation: row.Generation}, row.ParkedAt)
+			if err != nil {
+				return err
+			}
+			if !bound {
+				page.Rows = append(page.Rows, row.Due)
+			}
+		}
+		return err
+	})
+	return page, err
+}
+
+// keepsAny reports whether a holder that parked at the given time still keeps a
+// worktree for a reason that holds.
+func keepsAny(ctx context.Context, q queries, me Holder, parkedAt time.Time) (bool, error) {
+	var kept []Worktree
+	if err := q.all(ctx, &kept, "SELECT "+worktreeColumns+` FROM worktrees
+		WHERE remover_kind = ? AND remover_id = ? AND remover_generation = ? AND state IN ('deleting', 'preserved')`, me.key()...); err != nil {
+		return false, err
+	}
+	for _, w := range kept {
+		lease, leased, err := leaseOf(ctx, q, w.ID, me)
+		if err != nil {
+			return false, err
+		}
+		if !leased || lease.Code != teardown.CodeChildPreserved {
+			return true, nil
+		}
+		if emptied, err := emptiedSince(ctx, q, w, lease.Details.V, parkedAt); err != nil || !emptied {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// emptiedSince reports whether nothing registered is left inside w, and one of
+// the worktrees for which it was kept went after the given time: what git alone
+// has registered inside may still be there.
+func emptiedSince(ctx context.Context, q queries, w Worktree, inside []string, since time.Time) (bool, error) {
+	left, err := descendants(ctx, q, w)
+	if err != nil || len(left) > 0 {
+		return false, err
+	}
+	var gone []Worktree
+	if err := q.among(ctx, &gone, "SELECT "+worktreeColumns+" FROM worktrees WHERE host = ? AND state = 'removed' AND path IN (?)",
+		w.Host, inside); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(gone, func(child Worktree) bool { return child.UpdatedAt.After(since) }), nil
 }
 
 // DueTasks is Due for tasks: those that are closed and neither finished nor

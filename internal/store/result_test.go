@@ -175,13 +175,24 @@ var listPromises = []promise{
 		due, err := b.Due(ctx, "", 10, time.Now())
 		require.NoError(t, err)
 		require.Equal(t, []store.Due{{SessionID: "b-never-begun", Host: host, Generation: 1},
-			{SessionID: "c-under-way", Host: host, Generation: 1}, {SessionID: "f-elsewhere", Host: "host2", Generation: 1}}, due)
+			{SessionID: "c-under-way", Host: host, Generation: 1}, {SessionID: "f-elsewhere", Host: "host2", Generation: 1}}, due.Rows)
+		require.Empty(t, due.Next)
 		due, err = b.Due(ctx, "c-under-way", 1, time.Now())
 		require.NoError(t, err)
-		require.Equal(t, "f-elsewhere", due[0].SessionID)
+		require.Empty(t, due.Rows, "the next one is held")
+		require.Equal(t, "e-held", due.Next, "and the list goes on after it")
 		due, err = b.Due(ctx, "c-under-way", 1, until.Add(time.Second))
 		require.NoError(t, err)
-		require.Equal(t, "e-held", due[0].SessionID)
+		require.Equal(t, "e-held", due.Rows[0].SessionID)
+		due, err = b.NeverBegun(ctx, "", 10, time.Now())
+		require.NoError(t, err)
+		require.Equal(t, []store.Due{{SessionID: "b-never-begun", Host: host, Generation: 1},
+			{SessionID: "f-elsewhere", Host: "host2", Generation: 1}}, due.Rows)
+		for id, want := range map[string]bool{"a-live": false, "b-never-begun": true, "c-under-way": true, "d-parked": false, "e-held": false, "none": false} {
+			_, found, err := b.DueSession(ctx, id, time.Now())
+			require.NoError(t, err)
+			require.Equal(t, want, found, id)
+		}
 	}},
 	{"a finished generation does not hide a newer one", func(t *testing.T, b *bundle) {
 		step := b.terminated("s1")
@@ -189,12 +200,12 @@ var listPromises = []promise{
 		require.NoError(t, err)
 		due, err := b.Due(ctx, "", 10, time.Now())
 		require.NoError(t, err)
-		require.Empty(t, due)
+		require.Empty(t, due.Rows)
 		b.restored("s1")
 		b.terminate("s1")
 		due, err = b.Due(ctx, "", 10, time.Now())
 		require.NoError(t, err)
-		require.Equal(t, []store.Due{{SessionID: "s1", Host: host, Generation: 2}}, due)
+		require.Equal(t, []store.Due{{SessionID: "s1", Host: host, Generation: 2}}, due.Rows)
 	}},
 	{"unreachable is what waits for this host, and no other", func(t *testing.T, b *bundle) {
 		b.park(b.terminated("s1"), teardown.ReasonHostUnreachable)
@@ -203,9 +214,9 @@ var listPromises = []promise{
 		b.retry(teardown.Step{SessionID: "s3", Generation: 1})
 		unreachable, err := b.Unreachable(ctx, host, "", 10)
 		require.NoError(t, err)
-		require.Equal(t, []store.Due{{SessionID: "s1", Host: host, Generation: 1}}, unreachable)
+		require.Equal(t, []store.Due{{SessionID: "s1", Host: host, Generation: 1}}, unreachable.Rows)
 		unreachable, err = b.Unreachable(ctx, "host2", "", 10)
 		require.NoError(t, err)
-		require.Empty(t, unreachable)
+		require.Empty(t, unreachable.Rows)
 	}},
 }

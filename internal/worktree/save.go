@@ -14,8 +14,11 @@ type SaveOptions struct {
 	// Ref is the name to save under, as SavedRef answers it; "" for one below
 	// refs/unwind/saved/by-hand/. If it holds another state already, the state
 	// goes to Ref with "-2", "-3" and so on.
-	Ref   string
-	Hooks Hooks
+	Ref string
+	// Partial saves what a commit can hold although ignored files or repositories
+	// inside are there, too, which it cannot: for a caller that removes nothing.
+	Partial bool
+	Hooks   Hooks
 }
 
 // Saved is where uncommitted work is saved.
@@ -63,6 +66,10 @@ func (e *Engine) Save(ctx context.Context, target Target, options SaveOptions) (
 		case teardown.CodeInUse, teardown.CodeLocked, teardown.CodeChildPreserved:
 			// They keep it from being removed, not from being saved.
 			continue
+		case teardown.CodeIgnoredPrecious, teardown.CodeNestedRepository:
+			if options.Partial {
+				continue
+			}
 		}
 		if !savable(f.Code) {
 			return Saved{}, &teardown.Error{Code: f.Code, Message: f.Note, Details: f.Paths, Retryable: f.Retryable}

@@ -35,6 +35,10 @@ const (
 	registrationWait = time.Minute
 	// againLimit bounds looking for the search attributes while the worker runs.
 	againLimit = 10 * time.Second
+	// catchUpLimit is how long the first pass keeps this host's work waiting.
+	catchUpLimit = 10 * time.Second
+	// databaseInterval is how often the database's file is looked at.
+	databaseInterval = time.Second
 	// A host that missed this many passes in a row counts as away, but not before
 	// leastSeenWithin.
 	missedPasses    = 4
@@ -44,7 +48,7 @@ const (
 // run starts the worker's parts in the order in which they need each other and
 // returns when ctx has ended and they have stopped, or when one cannot go on.
 func run(ctx context.Context, cfg config.Config, env environment, logger *slog.Logger) error {
-	w := &process{cfg: cfg, logger: logger, fatal: make(chan error, 2)}
+	w := &process{cfg: cfg, logger: logger, fatal: make(chan error, 3)}
 	defer w.stop()
 	if err := w.start(ctx, env); err != nil {
 		if ctx.Err() != nil {
@@ -74,7 +78,7 @@ type process struct {
 	// pruned is when snapshots were last looked through.
 	pruned time.Time
 	// fatal takes the error with which a part cannot go on; one of each worker
-	// fits.
+	// and of the loop fits.
 	fatal chan error
 }
 
@@ -100,12 +104,15 @@ func (w *process) start(ctx context.Context, env environment) (err error) {
 	}
 	w.announce()
 	// Before host work is taken: what was missed while no worker ran comes first.
-	reconcile.Logged(ctx, w.reconciliation())
-	if err := w.startHost(); err != nil {
-		return err
+	// A long backlog goes on beside it.
+	caughtUp := w.startLoop()
+	select {
+	case <-caughtUp:
+	case <-ctx.Done():
+	case <-time.After(catchUpLimit):
+		w.logger.Info("There is much to catch up with; this host's work is taken meanwhile")
 	}
-	w.startLoop()
-	return nil
+	return w.startHost()
 }
 
 func (w *process) registerSearchAttributes(ctx context.Context) error {
@@ -173,13 +180,43 @@ func (w *process) engine() *worktree.Engine {
 	}
 }
 
-func (w *process) startLoop() {
+// startLoop begins with a pass, and listens to terminations from before it, so
+// that none is missed between. What it answers is closed when that first pass is
+// done.
+func (w *process) startLoop() (caughtUp <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var loop sync.WaitGroup
-	loop.Go(func() { reconcile.Loop(ctx, w.cfg.ReconcileInterval, w.pass) })
+	first, poke := make(chan struct{}), make(chan struct{}, 1)
+	told := w.store.Terminations(ctx)
+	var parts sync.WaitGroup
+	parts.Go(func() { reconcile.Listen(ctx, w.reconciliation(), told, poke) })
+	parts.Go(func() { w.watchDatabase(ctx) })
+	parts.Go(func() {
+		reconcile.Logged(ctx, w.reconciliation())
+		close(first)
+		reconcile.Loop(ctx, w.cfg.ReconcileInterval, poke, w.pass)
+	})
 	w.endLoop = func() {
 		cancel()
-		loop.Wait()
+		parts.Wait()
+	}
+	return first
+}
+
+// watchDatabase ends the worker when its SQLite file is not at its path any
+// more: facts that others write would never be found.
+func (w *process) watchDatabase(ctx context.Context) {
+	tick := time.NewTicker(databaseInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := w.store.Lost(); err != nil {
+			w.failed(err)
+			return
+		}
 	}
 }
 

@@ -10,15 +10,37 @@ import (
 // at most a fifth of it.
 const jitter = 0.2
 
-// Loop pauses and does a pass, over and over, until ctx ends.
-func Loop(ctx context.Context, interval time.Duration, pass func(context.Context)) {
+// Loop pauses and does a pass, over and over, until ctx ends. What comes from
+// poke ends the pause.
+func Loop(ctx context.Context, interval time.Duration, poke <-chan struct{}, pass func(context.Context)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-poke:
 		case <-time.After(pause(interval, rand.Float64())):
 		}
 		pass(ctx)
+	}
+}
+
+// Listen starts the finalization of every session that it is told of at once,
+// however long a pass takes meanwhile. An empty id, or a start that failed, is
+// left to a pass, which poke asks for. It returns when told is closed.
+func Listen(ctx context.Context, d Deps, told <-chan string, poke chan<- struct{}) {
+	starts := newPass(d).starts
+	for id := range told {
+		if id != "" {
+			err := start(ctx, d, starts, id)
+			if err == nil || ctx.Err() != nil {
+				continue
+			}
+			d.Logger.Warn("A session that was just terminated could not be started; the next pass tries again", "session", id, "error", err)
+		}
+		select {
+		case poke <- struct{}{}:
+		default: // asked for already
+		}
 	}
 }
 

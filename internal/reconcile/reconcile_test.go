@@ -349,7 +349,7 @@ func TestLoopGoesOnUntilItIsEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		reconcile.Loop(ctx, 20*time.Millisecond, func(ctx context.Context) { reconcile.Logged(ctx, b.Deps) })
+		reconcile.Loop(ctx, 20*time.Millisecond, nil, func(ctx context.Context) { reconcile.Logged(ctx, b.Deps) })
 		close(ended)
 	}()
 	for _, id := range []string{"first", "second"} {

@@ -7,6 +7,7 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"golang.org/x/time/rate"
 
 	"unwind/internal/store"
 	"unwind/teardown"
@@ -84,14 +85,15 @@ func (p *pass) start(ctx context.Context, due store.Due) error {
 	return nil
 }
 
-// Start starts the finalization of one session that was just terminated, if it
+// start starts the finalization of one session that was just terminated, if it
 // is due: what a pass would come to in its turn.
-func Start(ctx context.Context, d Deps, sessionID string) error {
+func start(ctx context.Context, d Deps, starts *rate.Limiter, sessionID string) error {
 	due, found, err := d.Store.DueSession(ctx, sessionID, time.Now())
 	if err != nil || !found {
 		return err
 	}
 	p := newPass(d)
+	p.starts = starts
 	p.startDue(ctx, due)
 	return p.first
 }

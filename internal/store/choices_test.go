@@ -268,16 +268,72 @@ func TestTerminationNotifies(t *testing.T) {
 	require.False(t, more)
 }
 
-func TestSQLiteTellsNothing(t *testing.T) {
+func TestSQLiteTellsOfTerminationsByWhomever(t *testing.T) {
 	t.Parallel()
 	b := setup(t, store.SQLite)
+	b.session("before")
+	b.terminate("before")
 	until, cancel := context.WithCancel(ctx)
+	defer cancel()
 	terminations := b.Terminations(until)
+	next := func() string {
+		select {
+		case id := <-terminations:
+			return id
+		case <-time.After(time.Minute):
+			t.Fatal("nothing was told")
+			return ""
+		}
+	}
 	b.session("s1")
 	b.terminate("s1")
+	b.terminate("s1") // nothing new
+	require.Equal(t, "s1", next())
+	// Another process, with a plain UPDATE or INSERT.
+	b.session("by-hand")
+	other, err := sql.Open("sqlite", strings.TrimPrefix(b.url, "sqlite://"))
+	require.NoError(t, err)
+	defer func() { _ = other.Close() }()
+	_, err = other.Exec("UPDATE sessions SET terminated_at = '2026-01-01 00:00:00+00:00' WHERE id = 'by-hand'")
+	require.NoError(t, err)
+	require.Equal(t, "by-hand", next())
+	_, err = other.Exec("INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) VALUES ('inserted', 'h', 'now', 'now', 'now')")
+	require.NoError(t, err)
+	require.Equal(t, "inserted", next())
+
+	// Who has missed lines is told so.
+	_, err = other.Exec("INSERT INTO terminations (seq, session_id) VALUES ((SELECT MAX(seq) + 5 FROM terminations), 'late')")
+	require.NoError(t, err)
+	require.Empty(t, next())
+	require.Equal(t, "late", next())
 	cancel()
 	_, more := <-terminations
 	require.False(t, more)
+}
+
+func TestSQLiteKeepsTheNewestTerminationsOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, store.SQLite)
+	b.exec(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+		INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) SELECT 's' || i, 'h', 'now', 'now', 'now' FROM n`)
+	var kept int
+	require.NoError(t, b.DB().Get(&kept, "SELECT COUNT(*) FROM terminations"))
+	require.Equal(t, 1000, kept)
+}
+
+func TestSQLiteFileThatIsDeletedOrReplacedIsNoticed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, store.SQLite)
+	path := strings.TrimPrefix(b.url, "sqlite://")
+	require.NoError(t, b.Lost())
+	require.NoError(t, os.Rename(path, path+".aside"))
+	requireCode(t, teardown.CodeDatabaseUnavailable, true, b.Lost())
+	require.ErrorContains(t, b.Lost(), "was deleted while it was open")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.ErrorContains(t, b.Lost(), "was replaced while it was open")
+	require.NoError(t, os.Rename(path+".aside", path))
+	require.NoError(t, b.Lost(), "it is back")
+	require.NoError(t, setup(t, store.Postgres).Lost())
 }
 
 func TestSQLiteConnectionsAreSetUp(t *testing.T) {

@@ -26,6 +26,8 @@ type Store struct {
 	// Waiting here is in turn; waiting for SQLite's own lock is not, and a busy
 	// process would starve some of its own until they give up.
 	writing chan struct{}
+	// file is SQLite's, as it was opened.
+	file fs.FileInfo
 }
 
 // Open opens the database at url, "sqlite:///abs/path.db" or "postgres://…". It
@@ -48,6 +50,12 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, at: at, writing: make(chan struct{}, 1)}
+	if at.dialect == SQLite {
+		if s.file, err = os.Stat(at.path); err != nil {
+			_ = db.Close()
+			return nil, at.cannotOpen(err)
+		}
+	}
 	have, err := appliedVersion(ctx, queries{db}, at.dialect)
 	if err == nil {
 		err = at.checkVersion(have)
@@ -70,6 +78,26 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return s.at.explain(s.db.PingContext(ctx))
+}
+
+// Lost says that the SQLite file that is open is not the one at its path any
+// more: it was deleted or replaced, and what is written goes where nobody else
+// looks. The error is CodeDatabaseUnavailable; nil if all is well, or if it could
+// not be told.
+func (s *Store) Lost() error {
+	if s.at.dialect != SQLite {
+		return nil
+	}
+	now, err := os.Stat(s.at.path)
+	what := "replaced"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		what = "deleted"
+	case err != nil || os.SameFile(now, s.file):
+		return nil
+	}
+	return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Message: fmt.Sprintf(
+		"The database file %s was %s while it was open; put the right file there, with every program that has it open stopped, and start again", s.at.path, what)}
 }
 
 // Writable asks whether facts could be written, and writes none.

@@ -97,6 +97,16 @@ func TestHosts(t *testing.T) {
 	fields := strings.Split(strings.TrimSpace(b.must("hosts")), "\t")
 	require.Equal(t, []string{"h1", "build", "v1"}, fields[:3])
 	require.True(t, object[hostReport](t, b.must("hosts", "--json")).This)
+
+	// One that was never seen and has sessions is what an operator looks for.
+	_, err := b.store().AddSession(t.Context(), store.NewSession{ID: "s1", Host: "h2", ManifestHash: "m"})
+	require.NoError(t, err)
+	_, _, err = b.store().Terminate(t.Context(), "s1", "test")
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(b.must("hosts")), "\n")
+	require.Equal(t, "h2\t\t\tnever\t0\t1\t0\t0", lines[1])
+	reports := objects[hostReport](t, b.must("hosts", "--json"))
+	require.Equal(t, hostReport{ID: "h2", UnderWay: 1}, reports[1])
 }
 
 func TestDoctor(t *testing.T) {

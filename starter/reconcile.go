@@ -46,15 +46,16 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 	}
 	defer server.Close()
 	summary, err := reconcile.Once(ctx, reconcile.Deps{
-		Store:     f.Store,
-		Temporal:  server.Connection,
-		TaskQueue: f.config.TaskQueue,
-		Host:      store.Host{ID: f.config.Host, Name: f.config.HostName, Version: version.String()},
-		Logger:    slog.New(slog.DiscardHandler),
-		Runtimes:  o.kinds(),
-		Worktrees: engine(f.config),
-		Locks:     f.config.Locks(),
-		Policy:    f.config.Policy,
+		Store:           f.Store,
+		Temporal:        server.Connection,
+		TaskQueue:       f.config.TaskQueue,
+		Host:            store.Host{ID: f.config.Host, Name: f.config.HostName, Version: version.String()},
+		Logger:          slog.New(slog.DiscardHandler),
+		Runtimes:        o.kinds(),
+		Worktrees:       engine(f.config),
+		Locks:           f.config.Locks(),
+		Policy:          f.config.Policy,
+		StartsPerSecond: f.config.StartsPerSecond,
 	})
 	if o.json {
 		o.printJSON(summary)

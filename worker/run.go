@@ -237,6 +237,7 @@ func (w *process) reconciliation() reconcile.Deps {
 		Store: w.store, Temporal: w.temporal, TaskQueue: w.cfg.TaskQueue, Logger: w.logger, Serving: true,
 		Host:     store.Host{ID: w.cfg.Host, Name: w.cfg.HostName, Version: version.String()},
 		Runtimes: kinds.All(), Worktrees: w.engine(), Locks: w.cfg.Locks(), Policy: w.cfg.Policy,
+		StartsPerSecond: w.cfg.StartsPerSecond,
 	}
 }
 

@@ -53,6 +53,7 @@ type Config struct {
 	ReconcileInterval time.Duration
 	SnapshotKeep      time.Duration // how long the scrollback of a finalized session is kept
 	SnapshotSpace     int64         // bytes that all kept scrollback may take
+	StartsPerSecond   int           // finalizations that a pass starts
 
 	SearchAttributes bool
 	LogLevel         slog.Level

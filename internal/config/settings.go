@@ -121,6 +121,9 @@ func init() {
 		{Variable: "UNWIND_RECONCILE_INTERVAL", Flag: "reconcile-interval", Default: "30s",
 			Help:  "pause between two looks of a worker at its host's facts",
 			parse: duration(100*time.Millisecond, day, func(c *Config, d time.Duration) { c.ReconcileInterval = d })},
+		{Variable: "UNWIND_START_RATE", Flag: "start-rate", Default: "50",
+			Help:  "finalizations that a look starts or wakes in a second at most; those that are terminated meanwhile do not wait for a backlog",
+			parse: number(100000, func(c *Config, n int) { c.StartsPerSecond = n })},
 
 		{Variable: "UNWIND_SNAPSHOT_KEEP", Flag: "snapshot-keep", Default: "720h",
 			Help:  "how long the scrollback of a session that is finalized is kept",

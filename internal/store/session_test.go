@@ -123,4 +123,24 @@ var hostPromises = []promise{
 		require.True(t, found)
 		require.Equal(t, hosts[1], one)
 	}},
+	{"what waits for each host is counted", func(t *testing.T, b *bundle) {
+		b.session("a-live")
+		b.terminated("b-under-way")
+		b.session("c-to-be-started")
+		b.terminate("c-to-be-started")
+		b.park(b.terminated("d-away"), teardown.ReasonHostUnreachable)
+		b.park(b.terminated("e-kept"), teardown.ReasonCancelled)
+		b.session("f-held")
+		b.terminate("f-held")
+		_, err := b.Hold(ctx, "f-held", nil, "somebody")
+		require.NoError(t, err)
+		_, err = b.Finish(ctx, b.terminated("g-finished"))
+		require.NoError(t, err)
+		n := b.manifest("h-elsewhere")
+		n.Host = "host2"
+		b.add(n)
+		loads, err := b.HostLoads(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []store.HostLoad{{Host: host, Live: 1, Held: 1, UnderWay: 2, Unreachable: 1, Parked: 1}, {Host: "host2", Live: 1}}, loads)
+	}},
 }

@@ -49,7 +49,7 @@ func TestAgentThatExitsEndsItsSession(t *testing.T) {
 		i.requireReleased(a)
 		session, err = s.Session(t.Context(), a.id)
 		require.NoError(t, err)
-		require.Equal(t, store.SourceRuntimeExit, session.TerminationSource)
+		require.Equal(t, teardown.SourceRuntimeExit, session.TerminationSource)
 	})
 }
 

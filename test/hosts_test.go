@@ -105,7 +105,7 @@ func TestBusyHostIsNotAwayWithAThousandStepsWaiting(t *testing.T) {
 	i.until("the only slot taken", func() bool { return exists(mark) })
 	many := strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + "-' || n"
 	i.sql(`INSERT INTO sessions (id, host, terminated_at, created_at, updated_at)
-			SELECT '`+many+`, 'h1', now(), now(), now() FROM generate_series(1, `+strconv.Itoa(waiting)+`) n`,
+			SELECT '`+many+`, 'h1', now(), '2026-01-02', '2026-01-02' FROM generate_series(1, `+strconv.Itoa(waiting)+`) n`,
 		`INSERT INTO runtimes (id, session_id, generation, kind, role, state, handle)
 			SELECT '`+many+`, '`+many+`, 1, 'process', 'agent', 'running',
 				'{"kind":"process","role":"agent","pid":4194304,"start_time":1,"gone":true}' FROM generate_series(1, `+strconv.Itoa(waiting)+`) n`)

@@ -26,7 +26,7 @@ func (i *installation) upAndQuiet(w *worker) {
 }
 
 func TestPlainSQLUpdateIsFoundAtOnce(t *testing.T) {
-	onBothDatabases(t, func(t *testing.T, i *installation) {
+	onBothDatabases(t, func(_ *testing.T, i *installation) {
 		i.env = []string{hourly}
 		a := i.agent("s1")
 		i.add(a)
@@ -60,7 +60,7 @@ func TestListenerConnectionCutThenScansWhenItIsBack(t *testing.T) {
 }
 
 func TestWithTheListenerDeadFoundWithinOnePeriod(t *testing.T) {
-	onBothDatabases(t, func(t *testing.T, i *installation) {
+	onBothDatabases(t, func(_ *testing.T, i *installation) {
 		i.env = []string{"UNWIND_RECONCILE_INTERVAL=2s"}
 		a := i.agent("s1")
 		i.add(a)

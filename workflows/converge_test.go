@@ -2,7 +2,6 @@ package workflows_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -62,7 +61,7 @@ func TestConvergeTriesAgainAndGivesUp(t *testing.T) {
 	})
 	require.Equal(t, 3, tries)
 	var failure *temporal.ApplicationError
-	require.True(t, errors.As(err, &failure))
+	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(teardown.CodeRuntimeStillAlive), failure.Type())
 }
 
@@ -74,7 +73,7 @@ func TestConvergeRefusesWhatNamesNothing(t *testing.T) {
 			return teardown.WorktreeResult{}, nil
 		})
 		var failure *temporal.ApplicationError
-		require.True(t, errors.As(err, &failure))
+		require.ErrorAs(t, err, &failure)
 		require.Equal(t, string(teardown.CodeInvalidID), failure.Type())
 	}
 }

@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		Policy: teardown.Policy{InitialIntervalMS: 1000, MaximumIntervalMS: 60_000, MaximumAttempts: 10,
 			StepTimeoutMS: 600_000, HeartbeatMS: 30_000, HostTimeoutMS: 900_000, Parallel: 4},
 		Concurrency: 8, LockWait: 2 * time.Minute, StopTimeout: 30 * time.Second, ReconcileInterval: 30 * time.Second,
-		SnapshotKeep: 30 * 24 * time.Hour, SnapshotSpace: 1 << 30,
+		SnapshotKeep: 30 * 24 * time.Hour, SnapshotSpace: 1 << 30, StartsPerSecond: 50,
 		SearchAttributes: true, LogLevel: slog.LevelInfo, LogFormat: "text",
 	}, c)
 	require.Equal(t, filepath.Join(state, "locks"), string(c.Locks()))
@@ -67,7 +67,7 @@ func TestEverythingSet(t *testing.T) {
 		"UNWIND_IGNORED_FILES", "discard", "UNWIND_RETRY_INITIAL", "20ms", "UNWIND_RETRY_MAX", "100ms", "UNWIND_RETRY_ATTEMPTS", "3",
 		"UNWIND_STEP_TIMEOUT", "20s", "UNWIND_HEARTBEAT_TIMEOUT", "2s", "UNWIND_HOST_TIMEOUT", "5s", "UNWIND_PARALLEL", "1", "UNWIND_CONCURRENCY", "2",
 		"UNWIND_LOCK_WAIT", "0", "UNWIND_STOP_TIMEOUT", "1s", "UNWIND_RECONCILE_INTERVAL", "200ms", "UNWIND_SEARCH_ATTRIBUTES", "off",
-		"UNWIND_SNAPSHOT_KEEP", "36h", "UNWIND_SNAPSHOT_SPACE", "8",
+		"UNWIND_SNAPSHOT_KEEP", "36h", "UNWIND_SNAPSHOT_SPACE", "8", "UNWIND_START_RATE", "7",
 		"UNWIND_LOG_LEVEL", "debug", "UNWIND_LOG_FORMAT", "json", "UNWIND_METRICS_ADDRESS", "127.0.0.1:0",
 		"UNWIND_UI_URL", "https://temporal.example/ui/")
 	c, err := config.Load(getenv)
@@ -79,7 +79,7 @@ func TestEverythingSet(t *testing.T) {
 		Policy: teardown.Policy{InitialIntervalMS: 20, MaximumIntervalMS: 100, MaximumAttempts: 3,
 			StepTimeoutMS: 20_000, HeartbeatMS: 2000, HostTimeoutMS: 5000, Parallel: 1},
 		Concurrency: 2, StopTimeout: time.Second, ReconcileInterval: 200 * time.Millisecond,
-		SnapshotKeep: 36 * time.Hour, SnapshotSpace: 8 << 20,
+		SnapshotKeep: 36 * time.Hour, SnapshotSpace: 8 << 20, StartsPerSecond: 7,
 		LogLevel: slog.LevelDebug, LogFormat: "json", MetricsAddress: "127.0.0.1:0",
 		UIURL: "https://temporal.example/ui",
 	}, c)

@@ -89,7 +89,7 @@ func TestAdoptsTheAliveAndRecordsTheConfirmedDead(t *testing.T) {
 	require.Equal(t, 2, summary.Unprobed)
 	require.Len(t, summary.Notes, 2)
 	require.Equal(t, 1, summary.Started, "and its finalization is started by the same pass")
-	require.Equal(t, store.SourceRuntimeExit, b.session("dead").TerminationSource)
+	require.Equal(t, teardown.SourceRuntimeExit, b.session("dead").TerminationSource)
 	require.True(t, b.runs("dead"))
 	for _, id := range []string{"alive", "held", "odd", "broken", "without", "theirs"} {
 		require.Nil(t, b.session(id).TerminatedAt, id)

@@ -10,10 +10,6 @@ import (
 	"unwind/teardown"
 )
 
-// SourceRuntimeExit is the source of a termination that was recorded because
-// the agent's runtime was gone.
-const SourceRuntimeExit = "runtime_exit"
-
 // Watched is a live session whose agent can be looked at.
 type Watched struct {
 	SessionID  string
@@ -151,7 +147,7 @@ func (s *Store) AgentGone(ctx context.Context, gone Watched) (changed bool, err 
 		}
 		at := now()
 		rows, err := tx.exec(ctx, `UPDATE sessions SET terminated_at = ?, termination_source = ?, updated_at = ?
-			WHERE id = ? AND terminated_at IS NULL AND generation = ?`, at, SourceRuntimeExit, at, session.ID, session.Generation)
+			WHERE id = ? AND terminated_at IS NULL AND generation = ?`, at, teardown.SourceRuntimeExit, at, session.ID, session.Generation)
 		changed = rows > 0
 		return err
 	})

@@ -71,7 +71,7 @@ var watchPromises = []promise{
 		session, err := b.Session(ctx, "s1")
 		require.NoError(t, err)
 		require.NotNil(t, session.TerminatedAt)
-		require.Equal(t, store.SourceRuntimeExit, session.TerminationSource)
+		require.Equal(t, teardown.SourceRuntimeExit, session.TerminationSource)
 		changed, err = b.AgentGone(ctx, gone)
 		require.NoError(t, err)
 		require.False(t, changed)
@@ -94,7 +94,7 @@ var watchPromises = []promise{
 			require.False(t, changed, name)
 			session, err := b.Session(ctx, name)
 			require.NoError(t, err)
-			require.NotEqual(t, store.SourceRuntimeExit, session.TerminationSource, name)
+			require.NotEqual(t, teardown.SourceRuntimeExit, session.TerminationSource, name)
 		}
 	}},
 	{"a record that cannot be read hides no other", func(t *testing.T, b *bundle) {

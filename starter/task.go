@@ -19,7 +19,7 @@ ends: a later session of the task finds them as they were left. They are given
 back when the task is archived or deleted.`,
 	}
 	command.AddCommand(newTaskAddCommand(p), newTaskShowCommand(p), newTaskListCommand(p), newTaskArchiveCommand(p),
-		newTaskDeleteCommand(p), newTaskRetryCommand(p))
+		newTaskUnarchiveCommand(p), newTaskDeleteCommand(p), newTaskRetryCommand(p))
 	group(command)
 	return command
 }

@@ -36,7 +36,9 @@ unless something could be lost.
 ` + taskStays + `
 
 The record is what counts: if Temporal does not answer, the work starts when it is
-back. With --wait the exit codes are those of terminate.`,
+back. With --wait the exit codes are those of terminate.
+
+"unwind task unarchive" makes the worktrees again, from the branches.`,
 		Example: `  unwind task archive t1
   unwind task archive t1 --wait --json`,
 		Args:              takesTaskID(&o.ID),
@@ -164,7 +166,9 @@ func (o *taskCloseOptions) message(task store.TaskDetail, changed bool, away err
 		did = "Task " + o.ID + " is " + o.State
 	}
 	switch task.State {
-	case store.TaskStateArchived, store.TaskStateDeleted:
+	case store.TaskStateArchived:
+		return did + " and holds nothing any more. Its branches stay; `" + name + " task unarchive " + o.ID + "` makes its worktrees again."
+	case store.TaskStateDeleted:
 		return did + " and holds nothing any more. Its branches stay."
 	case store.TaskStateParked:
 		reason := task.Finalization().ParkedReason

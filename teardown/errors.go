@@ -80,6 +80,7 @@ const (
 	CodeWorktreeDeleting Code = "worktree_deleting"
 	CodeWorktreeRemoved  Code = "worktree_removed"
 	CodeWorktreeMissing  Code = "worktree_missing"
+	CodeBranchMissing    Code = "branch_missing"
 	// CodeSnapshotMissing: no scrollback of the session is kept (any more).
 	CodeSnapshotMissing Code = "snapshot_missing"
 	CodeInvalidConfig   Code = "invalid_config"

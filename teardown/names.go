@@ -11,6 +11,8 @@ const (
 	FinalizeSessionWorkflow = "FinalizeSession"
 	// FinalizeTaskWorkflow releases what an archived or deleted task held.
 	FinalizeTaskWorkflow = "FinalizeTask"
+	// UnarchiveTaskWorkflow makes an archived task's worktrees again.
+	UnarchiveTaskWorkflow = "UnarchiveTask"
 
 	// DefaultTaskQueue is the queue of workflows and of the activities that
 	// touch no machine. Activities of a host run on HostTaskQueue.
@@ -36,6 +38,8 @@ const (
 	DestroyRuntimeActivity        = "DestroyRuntime"
 	RemoveWorktreeActivity        = "RemoveWorktree"
 	ClearAgentResourcesActivity   = "ClearAgentResources"
+	ReopenTaskActivity            = "ReopenTask"
+	RecreateWorktreeActivity      = "RecreateWorktree"
 	TerminateTaskSessionsActivity = "TerminateTaskSessions"
 )
 
@@ -65,6 +69,9 @@ func FinalizeSessionID(sessionID string) string { return "finalize-session-" + s
 
 // FinalizeTaskID is the workflow id of a task's finalization.
 func FinalizeTaskID(taskID string) string { return "finalize-task-" + taskID }
+
+// UnarchiveTaskID is the workflow id of the unarchiving of a task.
+func UnarchiveTaskID(taskID string) string { return "unarchive-task-" + taskID }
 
 // HostTaskQueue is the queue on which a host's activities run, given the
 // workflow task queue of the installation (DefaultTaskQueue if empty).

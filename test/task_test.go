@@ -265,3 +265,87 @@ func TestCancelledTaskGoesOnWithRetry(t *testing.T) {
 	i.result(0, "task", "retry", task, "--wait")
 	i.requireReleased(a)
 }
+
+func TestUnarchivedTaskHasItsWorktreesAgain(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	i.worker()
+	a := i.agent("s1")
+	task := i.inTask(a)
+	write(t, filepath.Join(a.worktree, "done.md"), "done\n")
+	i.git(a.worktree, "add", ".")
+	i.git(a.worktree, "commit", "-q", "-m", "done")
+	i.result(0, "task", "archive", task, "--wait")
+	i.requireReleased(a)
+
+	var again teardown.UnarchiveTaskResult
+	require.NoError(t, json.Unmarshal([]byte(i.must("task", "unarchive", task, "--json").out), &again))
+	require.Equal(t, int64(2), again.Generation)
+	require.Len(t, again.Worktrees, 2)
+	require.FileExists(t, filepath.Join(a.worktree, "done.md"))
+	require.Equal(t, "agent/"+a.id, i.git(a.worktree, "branch", "--show-current"))
+	require.FileExists(t, filepath.Join(a.nested, "README.md"))
+	i.must("task", "unarchive", task) // again is a no-op
+
+	later := a.successor("-later")
+	i.add(later)
+	write(t, filepath.Join(a.nested, "draft.md"), "mine\n")
+	i.result(0, "terminate", later.id, "--wait")
+	i.result(3, "task", "archive", task, "--wait")
+	// What was kept is the task's again, as it is.
+	i.must("task", "unarchive", task)
+	require.FileExists(t, filepath.Join(a.nested, "draft.md"))
+	i.until("the finalization that waited ended", func() bool {
+		described, err := i.client.DescribeWorkflow(t.Context(), teardown.FinalizeTaskID(task), "")
+		require.NoError(t, err)
+		return described.Status == enums.WORKFLOW_EXECUTION_STATUS_COMPLETED
+	})
+	require.NoError(t, os.Remove(filepath.Join(a.nested, "draft.md")))
+	i.result(0, "task", "delete", task, "--yes", "--wait")
+	i.requireReleased(a)
+	require.Equal(t, 65, i.unwind("task", "unarchive", task).code)
+}
+
+func TestWorkerKilledWhileItUnarchives(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"task reopened", "worktree made"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			i := install(t)
+			first := i.worker()
+			a := i.agent("s1")
+			task := i.inTask(a)
+			i.result(0, "task", "archive", task, "--wait")
+			first.stop()
+			killed := i.workerThatDiesAt(point)
+			done := make(chan answer, 1)
+			go func() { done <- i.unwind("task", "unarchive", task, "--json") }()
+			killed.awaitDeath(t)
+			i.worker()
+			answered := <-done
+			require.Equal(t, 0, answered.code, answered.out+answered.errors)
+			require.FileExists(t, filepath.Join(a.worktree, "README.md"))
+			require.FileExists(t, filepath.Join(a.nested, "README.md"))
+			require.Contains(t, i.must("task", "show", task).out, "active")
+		})
+	}
+}
+
+func TestWorktreeWhoseBranchIsGoneIsListed(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	i.worker()
+	a := i.agent("s1")
+	task := i.inTask(a)
+	i.result(0, "task", "archive", task, "--wait")
+	i.git(a.library, "branch", "-D", "agent/"+a.id)
+	failed := i.unwind("task", "unarchive", task, "--json")
+	require.Equal(t, 4, failed.code)
+	require.Contains(t, failed.out, `"branch_missing"`)
+	require.FileExists(t, filepath.Join(a.worktree, "README.md"), "one stops no other")
+	i.git(a.library, "branch", "agent/"+a.id)
+	i.must("task", "unarchive", task)
+	require.FileExists(t, filepath.Join(a.nested, "README.md"))
+	i.result(0, "task", "archive", task, "--wait")
+	i.requireReleased(a)
+}

@@ -137,6 +137,7 @@ func (w *process) startWorkflows() error {
 	part.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
 	part.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
 	part.RegisterWorkflowWithOptions(workflows.Converge, workflow.RegisterOptions{Name: teardown.ConvergeWorkflow})
+	part.RegisterWorkflowWithOptions(workflows.UnarchiveTask, workflow.RegisterOptions{Name: teardown.UnarchiveTaskWorkflow})
 	part.RegisterActivity(&activities.Facts{
 		Store: w.store, Client: w.temporal.Client, Policy: w.cfg.Policy, SearchAttributes: w.cfg.SearchAttributes,
 		SeenWithin: max(missedPasses*w.cfg.ReconcileInterval, leastSeenWithin),

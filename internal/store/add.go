@@ -237,18 +237,10 @@ func lockTrees(ctx context.Context, tx queries, host string) error {
 }
 
 func addWorktree(ctx context.Context, tx queries, n NewSession, w NewWorktree, holders []Holder) error {
-	at := now()
-	// A violation would abort the transaction, hence DO NOTHING.
-	rows, err := tx.exec(ctx, `INSERT INTO worktrees (id, host, repository, path, branch, parent_id, nonce, state, created_at, updated_at)
-		VALUES (?, ?, ?, ?, ?, NULLIF(?, ''), ?, 'active', ?, ?)
-		ON CONFLICT (host, path) WHERE state <> 'removed' DO NOTHING`,
-		w.ID, n.Host, w.Repository, w.Path, w.Branch, w.ParentID, w.Nonce, at, at)
-	if err != nil {
+	if err := registerWorktree(ctx, tx, n.Host, w, WorktreeActive); err != nil {
 		return err
 	}
-	if rows == 0 {
-		return pathTaken(ctx, tx, n.Host, w.Path)
-	}
+	at := now()
 	for _, holder := range holders {
 		if _, err := tx.exec(ctx, "INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at) VALUES (?, ?, ?, ?, ?)",
 			w.ID, holder.Kind, holder.ID, holder.Generation, at); err != nil {
@@ -256,6 +248,19 @@ func addWorktree(ctx context.Context, tx queries, n NewSession, w NewWorktree, h
 		}
 	}
 	return nil
+}
+
+func registerWorktree(ctx context.Context, tx queries, host string, w NewWorktree, state string) error {
+	at := now()
+	// A violation would abort the transaction, hence DO NOTHING.
+	rows, err := tx.exec(ctx, `INSERT INTO worktrees (id, host, repository, path, branch, parent_id, nonce, state, created_at, updated_at)
+		VALUES (?, ?, ?, ?, ?, NULLIF(?, ''), ?, ?, ?, ?)
+		ON CONFLICT (host, path) WHERE state <> 'removed' DO NOTHING`,
+		w.ID, host, w.Repository, w.Path, w.Branch, w.ParentID, w.Nonce, state, at, at)
+	if err == nil && rows == 0 {
+		err = pathTaken(ctx, tx, host, w.Path)
+	}
+	return err
 }
 
 // keepApart refuses a resource that is, holds or lies inside a worktree that was

@@ -29,16 +29,27 @@ type childJob struct {
 	Temporary string
 	// Bind is mounted on itself first, in a mount namespace of the child's own.
 	Bind string
+	// Dead is where a file system is mounted first, in the same way, that never
+	// answers.
+	Dead string
 }
 
 func (j childJob) engine() *Engine {
 	return &Engine{Roots: []string{j.Root}, Home: j.Root + "/home", Locks: lock.Dir(j.Root + "/locks"), LockWait: 10 * time.Second,
+		answerIn: j.answerIn(),
 		reached: func(step string) {
 			if step == j.KillAt {
 				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 				select {}
 			}
 		}}
+}
+
+func (j childJob) answerIn() time.Duration {
+	if j.Dead != "" {
+		return 2 * time.Second
+	}
+	return 0
 }
 
 // runChild prints the verdicts as a JSON list.
@@ -55,6 +66,12 @@ func runChild(text string) int {
 		}
 	}
 	var reports []Report
+	if job.Dead != "" {
+		if err := mountDead(job.Dead); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return noNamespace
+		}
+	}
 	if job.Journal == "" {
 		reports = job.engine().RemoveAll(context.Background(), job.Targets, AllHooks{SaveChanges: job.Save})
 	} else {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"unwind/teardown"
 )
@@ -24,6 +25,7 @@ type contents struct {
 	reached func(step string)
 
 	progress func(teardown.Progress)
+	patience time.Duration
 	// before is the first look at the same worktree, nil if this is it.
 	before *contents
 	// settings are those that decide what git makes of the bytes.

@@ -134,7 +134,7 @@ func (g *repositoryGit) stream(ctx context.Context, stdin io.Reader, stdout io.W
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = killGrace
 
-	err := g.wait(cmd)
+	err := g.wait(limited, cmd)
 	failed := &GitError{Args: args, ExitCode: -1, Stderr: stderr.String(), Cause: err}
 	if cmd.ProcessState != nil {
 		failed.ExitCode = cmd.ProcessState.ExitCode()
@@ -152,7 +152,9 @@ func (g *repositoryGit) stream(ctx context.Context, stdin io.Reader, stdout io.W
 	return nil
 }
 
-func (g *repositoryGit) wait(cmd *exec.Cmd) error {
+// wait waits for git, but not for ever for one that no signal ends, because it
+// waits for a file system that does not answer.
+func (g *repositoryGit) wait(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -160,12 +162,20 @@ func (g *repositoryGit) wait(cmd *exec.Cmd) error {
 	go func() { done <- cmd.Wait() }()
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
+	var ended time.Time
 	for {
 		select {
 		case err := <-done:
 			return err
-		case <-ticker.C:
+		case now := <-ticker.C:
 			g.alive()
+			switch {
+			case ctx.Err() == nil:
+			case ended.IsZero():
+				ended = now
+			case now.Sub(ended) > 3*killGrace:
+				return ctx.Err()
+			}
 		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 // that was found, in the policy's order, and what a removal would come to. The
 // error, always of code timeout, means that ctx ended first.
 func (e *Engine) Inspect(ctx context.Context, target Target) (Report, error) {
+	if err := e.answers(ctx, target); err != nil {
+		return Report{Path: target.Path}.orFailed(err), ignoreUnlessEnded(ctx, err)
+	}
 	return e.inspect(ctx, target, family{}, Hooks{}, false)
 }
 
@@ -69,7 +72,7 @@ func (e *Engine) measure(ctx context.Context, report *Report, path string, stop 
 	if stop.disposition != teardown.DispositionPreserved || err != nil || !info.IsDir() {
 		return nil
 	}
-	found, err := walk(ctx, path, idOf(info), nil, hooks.report)
+	found, err := e.walk(ctx, path, idOf(info), nil, hooks)
 	if ctx.Err() != nil {
 		return stopped(ctx.Err())
 	}

@@ -77,7 +77,7 @@ func (l *look) run(ctx context.Context) (seen, error) {
 	if err := s.addError(ctx, err, "the worktree's administration"); err != nil {
 		return seen{}, err
 	}
-	found, walkErr := walk(ctx, l.dir, idOf(l.place.info), l.skip(), l.hooks.report)
+	found, walkErr := l.engine.walk(ctx, l.dir, idOf(l.place.info), l.skip(), l.hooks)
 	using, notes, err := inUse(ground{dir: l.dir, tree: found, callers: l.callers})
 	s.add(using...)
 	s.notes = append(s.notes, notes...)
@@ -101,11 +101,14 @@ func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
 	head, headErr := headCommit(ctx, git, l.place.admin, l.place.repo.common)
 	s.head = head
 	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), common: l.place.repo.common,
-		reached: l.engine.reach, progress: l.hooks.report, before: l.before}
+		reached: l.engine.reach, progress: l.hooks.report, before: l.before, patience: l.engine.patience()}
 	var content []Finding
 	contentErr := headErr
 	if len(found.blocking) > 0 {
 		contentErr = fmt.Errorf("git would wait for ever to read %s", printable(found.blocking[0]))
+	}
+	if contentErr == nil {
+		contentErr = l.engine.mountsAnswer(ctx, l.dir, found.mounts)
 	}
 	if contentErr == nil {
 		content, contentErr = c.look(ctx)

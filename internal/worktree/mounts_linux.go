@@ -1,9 +1,12 @@
 package worktree
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // mountsBelow answers the mount points at dir or below it.
@@ -39,4 +42,21 @@ func unescapeMount(field string) string {
 		plain.WriteByte(field[i])
 	}
 	return plain.String()
+}
+
+// severalMounts reports whether a device is mounted more than once, so that its
+// directories may have several paths.
+func severalMounts(dev uint64) bool {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return true
+	}
+	wanted := fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
+	count := 0
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[2] == wanted {
+			count++
+		}
+	}
+	return count != 1
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,51 @@ func bindPrivately(dir string) error {
 		return err
 	}
 	return unix.Mount(dir, dir, "", unix.MS_BIND, "")
+}
+
+// mountDead mounts a FUSE file system whose server is this process, which never
+// answers.
+func mountDead(dir string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Mount("dead", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", fuse, os.Getuid(), os.Getgid()))
+}
+
+// TestFileSystemThatDoesNotAnswer: it is found without waiting for it, or given
+// up.
+func TestFileSystemThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for _, s := range []struct{ name, dead, want string }{
+		{"inside", "wts/a/mnt", "preserved:mount_point"},
+		{"itself", "wts/a", "failed:timeout"},
+		{"its parent", "wts", "failed:timeout"},
+		{"the repository", "repo", "failed:timeout"},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.worktree("a")
+			w.do(os.MkdirAll(filepath.Join(a, "mnt"), 0o755))
+			cmd := childJob{Root: w.root, Targets: w.targets, Dead: w.path(s.dead)}.command(t)
+			cmd.SysProcAttr = mountNamespace()
+			out, err := cmd.Output()
+			var exit *exec.ExitError
+			if errors.As(err, &exit) && exit.ExitCode() == noNamespace || errors.Is(err, unix.EPERM) {
+				t.Skip("this system gives no mount namespace with FUSE to this user")
+			}
+			w.do(err)
+			var verdicts []string
+			w.do(json.Unmarshal(out, &verdicts))
+			if verdicts[0] != s.want {
+				t.Errorf("got %s, want %s", verdicts[0], s.want)
+			}
+		})
+	}
 }
 
 // mountNamespace is for a child that may mount what nobody else sees.

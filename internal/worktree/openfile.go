@@ -53,20 +53,27 @@ func openParent(root int, path string, check func(dir int) error) (dir int, name
 }
 
 func openRegularIn(dir int, name string) (*os.File, stat, error) {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, s, err := openRegularFD(dir, name)
 	if err != nil {
 		return nil, stat{}, err
 	}
-	file := os.NewFile(uintptr(fd), name)
+	return os.NewFile(uintptr(fd), name), s, nil
+}
+
+func openRegularFD(dir int, name string) (int, stat, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, stat{}, err
+	}
 	s, err := fdStat(fd)
 	if err == nil && s.kind != unix.S_IFREG {
 		err = fmt.Errorf("%s: %w", printable(name), errNotRegular)
 	}
 	if err != nil {
-		_ = file.Close()
-		return nil, stat{}, err
+		_ = unix.Close(fd)
+		return -1, stat{}, err
 	}
-	return file, s, nil
+	return fd, s, nil
 }
 
 // openDirectoryAt opens the directory at a relative path below root in the same

@@ -39,6 +39,10 @@ func (h AllHooks) of(target Target) Hooks {
 // come to: a worktree that would go does not keep the one around it. It takes
 // no locks and changes nothing.
 func (e *Engine) InspectAll(ctx context.Context, targets []Target, hooks AllHooks) []Report {
+	return e.whereAnswered(ctx, targets, func(targets []Target) []Report { return e.inspectAll(ctx, targets, hooks) })
+}
+
+func (e *Engine) inspectAll(ctx context.Context, targets []Target, hooks AllHooks) []Report {
 	return inOrder(targets, func(t *listed, family family) Report {
 		report, err := e.inspect(ctx, t.target, family, hooks.of(t.target), true)
 		return report.orFailed(err)
@@ -52,6 +56,10 @@ func (e *Engine) InspectAll(ctx context.Context, targets []Target, hooks AllHook
 //
 // The working directories of the calling processes do not count as use.
 func (e *Engine) RemoveAll(ctx context.Context, targets []Target, hooks AllHooks) []Report {
+	return e.whereAnswered(ctx, targets, func(targets []Target) []Report { return e.removeAll(ctx, targets, hooks) })
+}
+
+func (e *Engine) removeAll(ctx context.Context, targets []Target, hooks AllHooks) []Report {
 	locks, busy := e.lockPaths(ctx, targets, hooks)
 	defer func() {
 		for _, held := range locks {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"hash"
 	"io"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -50,6 +49,7 @@ type proof struct {
 type prover struct {
 	contents *contents
 	root     int
+	proofs   []proof
 	newHash  func() hash.Hash
 	next     atomic.Int64
 	files    atomic.Int64
@@ -61,33 +61,26 @@ const provers = 4
 
 // prove fills c.proofs.
 func (c *contents) prove(ctx context.Context) error {
-	c.proofs = make([]proof, len(c.index.entries))
 	root, err := openRetry(atCurrent, c.dir)
 	if err != nil {
 		return err
 	}
-	dir := os.NewFile(uintptr(root), c.dir)
-	defer dir.Close()
-	p := &prover{contents: c, root: int(dir.Fd()), newHash: c.settings.newHash()}
-	ended := make(chan struct{})
-	var workers sync.WaitGroup
-	for range min(provers, runtime.GOMAXPROCS(0), len(c.tree.nodes)) {
-		workers.Go(func() { p.work(ctx) })
+	p := &prover{contents: c, root: root, proofs: make([]proof, len(c.index.entries)), newHash: c.settings.newHash()}
+	alive := func() int64 {
+		files, bytes := p.files.Load(), p.bytes.Load()
+		c.progress(teardown.Progress{Step: "comparing", Files: files, Bytes: bytes, TotalFiles: int64(len(p.proofs))})
+		return files + bytes
 	}
-	go func() {
-		workers.Wait()
-		close(ended)
-	}()
-	ticker := time.NewTicker(progressEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ended:
-			return ctx.Err()
-		case <-ticker.C:
-			c.progress(teardown.Progress{Step: "comparing", Files: p.files.Load(), Bytes: p.bytes.Load(), TotalFiles: int64(len(c.index.entries))})
+	c.proofs, err = answered(ctx, c.patience, alive, func() ([]proof, error) {
+		defer func() { _ = unix.Close(root) }()
+		var workers sync.WaitGroup
+		for range min(provers, runtime.GOMAXPROCS(0), len(c.tree.nodes)) {
+			workers.Go(func() { p.work(ctx) })
 		}
-	}
+		workers.Wait()
+		return p.proofs, ctx.Err()
+	})
+	return err
 }
 
 func (p *prover) work(ctx context.Context) {
@@ -117,7 +110,7 @@ func (p *prover) directory(ctx context.Context, i int32, h hash.Hash, buffer []b
 		}
 		p.files.Add(1)
 		if known := c.proven(number, node.stamps[n]); known != nil {
-			c.proofs[number] = *known
+			p.proofs[number] = *known
 			return
 		}
 		if dir < 0 {
@@ -126,7 +119,7 @@ func (p *prover) directory(ctx context.Context, i int32, h hash.Hash, buffer []b
 				return
 			}
 		}
-		c.proofs[number] = p.compare(ctx, dir, kind, name, entry, h, buffer)
+		p.proofs[number] = p.compare(ctx, dir, kind, name, entry, h, buffer)
 	})
 	if dir >= 0 {
 		_ = unix.Close(dir)
@@ -162,35 +155,41 @@ func (p *prover) compare(ctx context.Context, dir int, kind byte, name string, e
 		return proof{likeness: likenessOf(h, entry.oid)}
 	}
 	began := time.Now()
-	file, before, err := openRegularIn(dir, name)
+	fd, before, err := openRegularFD(dir, name)
 	if err != nil {
 		return proof{}
 	}
-	defer file.Close()
+	defer func() { _ = unix.Close(fd) }()
 	writeBlobHeader(h, before.size)
-	n, err := p.copy(ctx, h, file, buffer)
-	after, statErr := fdStat(int(file.Fd()))
-	if err != nil || statErr != nil || n != before.size || after != before {
+	if err := p.copy(ctx, h, fd, before.size, buffer); err != nil {
 		return proof{}
 	}
-	return proof{likeness: likenessOf(h, entry.oid), stat: after, settled: began.UnixNano()-after.ctime > int64(coarse)}
+	if after, err := fdStat(fd); err != nil || after != before {
+		return proof{}
+	}
+	return proof{likeness: likenessOf(h, entry.oid), stat: before, settled: began.UnixNano()-before.ctime > int64(coarse)}
 }
 
-func (p *prover) copy(ctx context.Context, to io.Writer, from io.Reader, buffer []byte) (int64, error) {
-	var total int64
-	for ctx.Err() == nil {
-		n, err := from.Read(buffer)
+// copy reads as many bytes as there were when the file was opened.
+func (p *prover) copy(ctx context.Context, to io.Writer, fd int, size int64, buffer []byte) error {
+	for size > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := unix.Read(fd, buffer[:min(size, int64(len(buffer)))])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		}
 		_, _ = to.Write(buffer[:n])
-		total += int64(n)
+		size -= int64(n)
 		p.bytes.Add(int64(n))
-		if errors.Is(err, io.EOF) {
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
 	}
-	return total, ctx.Err()
+	return nil
 }
 
 func likenessOf(h hash.Hash, oid string) likeness {

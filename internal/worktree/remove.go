@@ -21,6 +21,9 @@ import (
 // is valid then too. After Remove has returned, the caller writes down the
 // disposition and whether Report.Quarantine is left, together.
 func (e *Engine) Remove(ctx context.Context, target Target, journal Journal, hooks Hooks) (Report, error) {
+	if err := e.answers(ctx, target); err != nil {
+		return Report{Path: target.Path}.orFailed(err), ignoreUnlessEnded(ctx, err)
+	}
 	return e.remove(ctx, target, journal, hooks, family{}, false)
 }
 

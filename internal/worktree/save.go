@@ -40,6 +40,9 @@ type Saved struct {
 // identity check, worktree_missing, in_use if files changed meanwhile, and the
 // retryable ones. Nothing is saved then.
 func (e *Engine) Save(ctx context.Context, target Target, options SaveOptions) (Saved, error) {
+	if err := e.answers(ctx, target); err != nil {
+		return Saved{}, err
+	}
 	path, stop := e.checkTarget(target.Path)
 	if stop != nil {
 		return Saved{}, stop.err()

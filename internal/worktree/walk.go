@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -85,13 +86,30 @@ type walker struct {
 	foreign int
 	dev     uint64
 	euid    int
+	visits  *atomic.Int64
+	// mounted are the mount points, as far as the system lists them.
+	mounted map[string]bool
+}
+
+// walk gives up a walk that the file system does not let go on.
+func (e *Engine) walk(ctx context.Context, root string, want fileID, skip map[string]bool, hooks Hooks) (*tree, error) {
+	var visits atomic.Int64
+	return answered(ctx, e.patience(), visits.Load, func() (*tree, error) { return walk(ctx, root, want, skip, &visits, hooks.report) })
 }
 
 // walk is step 6 of the policy. An error means that the walk did not come to an
 // end; what could not be read on the way is in the tree.
-func walk(ctx context.Context, root string, want fileID, skip map[string]bool, progress func(teardown.Progress)) (*tree, error) {
-	w := &walker{ctx: ctx, progress: progress, skip: skip, tree: &tree{}, euid: os.Geteuid()}
+func walk(ctx context.Context, root string, want fileID, skip map[string]bool, visits *atomic.Int64, progress func(teardown.Progress)) (*tree, error) {
+	w := &walker{ctx: ctx, progress: progress, skip: skip, visits: visits, tree: &tree{}, euid: os.Geteuid(), mounted: map[string]bool{}}
 	defer w.close()
+	// What is mounted may not answer, so it is known before it is met.
+	points, err := mountsBelow(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, point := range points {
+		w.mounted[strings.TrimPrefix(strings.TrimPrefix(point, root), "/")] = true
+	}
 	if err := w.start(unix.AT_FDCWD, root); err != nil {
 		return nil, err
 	}
@@ -122,8 +140,7 @@ func walk(ctx context.Context, root string, want fileID, skip map[string]bool, p
 	return w.tree, w.addMounts(root)
 }
 
-// addMounts adds what the walk cannot see on kernels whose statx does not tell
-// mount points: a directory of the same file system that is bound there.
+// addMounts adds what was mounted meanwhile, or where the walk did not come.
 func (w *walker) addMounts(root string) error {
 	points, err := mountsBelow(root)
 	for _, point := range points {
@@ -255,6 +272,13 @@ func display(relative string) string {
 func (w *walker) visit(name string) {
 	if w.tree.entries++; w.tree.entries%512 == 0 {
 		w.report()
+	}
+	w.visits.Add(1)
+	if len(w.mounted) > 0 {
+		if path := join(w.here(), name); w.mounted[path] {
+			w.tree.mounts = append(w.tree.mounts, path)
+			return
+		}
 	}
 	s, err := statAt(w.fd(), name)
 	if errors.Is(err, unix.ENOENT) {

@@ -64,6 +64,8 @@ type Engine struct {
 	// path lock.
 	LockWait time.Duration
 
+	// answerIn is defaultPatience if zero. Tests set it.
+	answerIn time.Duration
 	// reached is called at each step boundary of a removal. Tests set it.
 	reached func(step string)
 }

@@ -21,6 +21,10 @@ func scanProcesses(on ground) (occupancy, error) {
 	}
 	scan := &scan{ground: on}
 	scan.mounts, _ = os.Readlink("/proc/self/ns/mnt")
+	if scan.aliased, err = hasAlias(on.dir); err != nil {
+		return occupancy{}, err
+	}
+	scan.aliased = scan.aliased && on.tree != nil
 	var seen occupancy
 	for i := range all {
 		process := &all[i]
@@ -100,8 +104,11 @@ func isFork(pid int) bool {
 type scan struct {
 	ground
 	mounts string // our own mount namespace
-	// directories of the tree by identity; made when the first is needed.
-	directories map[fileID]int32
+	// aliased: in our own namespace, too, a directory may have several paths.
+	aliased bool
+	// places are the directories of the tree and those that hold its files, by
+	// inode number; made when the first is needed.
+	places map[uint64]int32
 }
 
 func procPath(pid int, name string) string {
@@ -155,8 +162,8 @@ func (s *scan) linkInto(link string, elsewhere bool) (string, error) {
 	}
 	at, inside := occupiedPath(strings.TrimSuffix(target, " (deleted)"), s.dir)
 	switch {
-	case !inside && elsewhere:
-		return s.directoryOf(link), nil
+	case !inside && (elsewhere || s.aliased):
+		return s.placeOf(link), nil
 	case !inside:
 		return "", nil
 	case strings.HasSuffix(target, " (deleted)"):
@@ -168,24 +175,32 @@ func (s *scan) linkInto(link string, elsewhere bool) (string, error) {
 	return at, nil
 }
 
-// directoryOf finds the directory to which a link of /proc leads among those of
-// the tree.
-func (s *scan) directoryOf(link string) string {
-	var info unix.Stat_t
-	if err := unix.Stat(link, &info); err != nil || info.Mode&unix.S_IFMT != unix.S_IFDIR {
+// placeOf finds what a link of /proc leads to among the files and directories of
+// the tree. A file that has names elsewhere, too, as package managers give them,
+// is not the worktree's alone.
+func (s *scan) placeOf(link string) string {
+	var x unix.Statx_t
+	// A file system that does not answer is not waited for.
+	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &x)
+	kind := uint32(x.Mode) & unix.S_IFMT
+	ours := unix.Mkdev(x.Dev_major, x.Dev_minor) == s.tree.nodes[0].id.dev
+	if err != nil || !ours || kind != unix.S_IFDIR && (kind != unix.S_IFREG || x.Nlink != 1) {
 		return ""
 	}
-	if s.directories == nil {
-		s.directories = make(map[fileID]int32, len(s.tree.nodes))
+	if s.places == nil {
+		s.places = map[uint64]int32{}
 		for i, node := range s.tree.nodes {
-			s.directories[node.id] = int32(i)
+			s.places[node.id.ino] = int32(i)
+			for _, stamp := range node.stamps {
+				s.places[stamp.ino] = int32(i)
+			}
 		}
 	}
-	i, found := s.directories[fromUnix(&info).id]
+	i, found := s.places[x.Ino]
 	if !found {
 		return ""
 	}
-	return display(s.tree.path(i)) + " (in a container)"
+	return display(s.tree.path(i)) + " (under another path)"
 }
 
 func (s *scan) inOtherNamespace(pid int) bool {

@@ -1,12 +1,10 @@
 package worktree
 
 import (
-	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // mountsBelow answers the mount points at dir or below it.
@@ -44,19 +42,35 @@ func unescapeMount(field string) string {
 	return plain.String()
 }
 
-// severalMounts reports whether a device is mounted more than once, so that its
-// directories may have several paths.
-func severalMounts(dev uint64) bool {
+// hasAlias reports whether a directory, or something in it, is also mounted
+// elsewhere, so that it has several paths.
+func hasAlias(dir string) (bool, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return true
+		return false, err
 	}
-	wanted := fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
-	count := 0
+	type mount struct{ device, root, point string }
+	var all []mount
+	over := mount{}
 	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[2] == wanted {
-			count++
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		m := mount{fields[2], unescapeMount(fields[3]), unescapeMount(fields[4])}
+		all = append(all, m)
+		// Of several at one point, the last is the one that is seen.
+		if within(dir, m.point) || m.point == "/" {
+			if len(m.point) >= len(over.point) {
+				over = m
+			}
 		}
 	}
-	return count != 1
+	inside := filepath.Join(over.root, strings.TrimPrefix(dir, over.point))
+	for _, m := range all {
+		if m.device == over.device && m.point != over.point && (within(inside, m.root) || below(m.root, inside)) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -81,29 +83,64 @@ func mountNamespace() *syscall.SysProcAttr {
 	}
 }
 
-// TestContainerStandsInside: in its own mount namespace a process knows the
-// worktree by another name.
-func TestContainerStandsInside(t *testing.T) {
+// TestUseUnderAnotherPath: a process in a container, or behind a bind mount of our
+// own, has open what it knows by another name.
+func TestUseUnderAnotherPath(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"directory": `cd "$2/src" && echo ready && exec sleep 600`,
+		"open file": `exec 3<"$2/src/app.txt" && echo ready && exec sleep 600`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.worktree("a")
+			w.do(os.Mkdir(w.path("home/workspace"), 0o755))
+			cmd := exec.Command("sh", "-c", `mount --bind "$1" "$2" && `+script, "sh", a, w.path("home/workspace"))
+			cmd.Dir, cmd.SysProcAttr = "/", mountNamespace()
+			out, err := cmd.StdoutPipe()
+			w.do(err)
+			if err := cmd.Start(); err != nil {
+				t.Skipf("this system gives no mount namespace to this user: %v", err)
+			}
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			})
+			if text, err := bufio.NewReader(out).ReadString('\n'); text != "ready\n" {
+				t.Skipf("this system lets this user mount nothing: %v", err)
+			}
+			w.pids = append(w.pids, cmd.Process.Pid)
+			expect(t, w.removeAll(), "failed:in_use")
+		})
+	}
+}
+
+// TestBindMountOfTheWorktree: the process that looks sees the other path, too.
+func TestBindMountOfTheWorktree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.worktree("a")
-	w.do(os.Mkdir(w.path("home/workspace"), 0o755))
-	cmd := exec.Command("sh", "-c", `mount --bind "$1" "$2" && cd "$2/src" && echo ready && exec sleep 600`, "sh", a, w.path("home/workspace"))
-	cmd.Dir, cmd.SysProcAttr = "/", mountNamespace()
-	out, err := cmd.StdoutPipe()
+	w.do(os.Mkdir(w.path("home/alias"), 0o755))
+	job, err := json.Marshal(childJob{Root: w.root, Targets: w.targets})
 	w.do(err)
-	if err := cmd.Start(); err != nil {
-		t.Skipf("this system gives no mount namespace to this user: %v", err)
+	program, err := os.Executable()
+	w.do(err)
+	cmd := exec.Command("sh", "-c", `mount --bind "$1" "$2" || exit `+strconv.Itoa(noNamespace)+`
+		(cd "$2/src" && exec sleep 600) >/dev/null 2>&1 & pid=$!
+		until [ "$(readlink /proc/$pid/cwd)" = "$2/src" ]; do kill -0 $pid || exit 1; done
+		cd / && "$3"; result=$?; kill $pid; exit $result`, "sh", a, w.path("home/alias"), program)
+	cmd.Env = append(os.Environ(), childMode+"="+string(job))
+	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = "/", mountNamespace(), os.Stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == noNamespace || errors.Is(err, unix.EPERM) {
+		t.Skip("this system lets this user mount nothing")
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	if text, err := bufio.NewReader(out).ReadString('\n'); text != "ready\n" {
-		t.Skipf("this system lets this user mount nothing: %v", err)
+	w.do(err)
+	if got := strings.TrimSpace(string(out)); got != `["failed:in_use"]` {
+		t.Errorf("got %s", got)
 	}
-	w.pids = append(w.pids, cmd.Process.Pid)
-	expect(t, w.removeAll(), "failed:in_use")
 }
 
 func TestMountKeepsWorktree(t *testing.T) {

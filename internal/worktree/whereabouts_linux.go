@@ -32,7 +32,7 @@ var everybody = onepass.Pass[[]whereabouts]{Make: readAllWhereabouts}
 // something of it is below the directory, because it knows the directory by
 // another name, or because it could not be read.
 func (p *whereabouts) mayOccupy(s *scan) bool {
-	if p.denied || s.tree != nil && p.mounts != "" && p.mounts != s.mounts {
+	if p.denied || s.aliased || s.tree != nil && p.mounts != "" && p.mounts != s.mounts {
 		return true
 	}
 	return bytes.Contains(p.at, []byte(s.dir))

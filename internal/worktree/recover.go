@@ -107,12 +107,15 @@ func (r *recovery) run(ctx context.Context) error {
 	}
 	defer held.Release()
 	r.hooks.Inherit = []*os.File{held.File()}
-	if err := checkFree(path); err != nil {
-		return err
-	}
 	r.done = Recovered{Ref: r.options.Ref, Path: path, Repository: r.repo.name(), Head: r.state.head}
 	return r.engine.locked(ctx, r.repo, r.hooks, func(hooks Hooks) error {
 		r.hooks = hooks
+		if err := r.clearUnfinished(ctx, path); err != nil {
+			return err
+		}
+		if err := checkFree(path); err != nil {
+			return err
+		}
 		branch, err := r.chooseBranch(ctx)
 		if err != nil {
 			return err
@@ -272,7 +275,7 @@ func (r *recovery) add(ctx context.Context, path string) error {
 		at = r.state.commit
 	}
 	if _, err := r.git().run(ctx, nil, "worktree", "add", "-q", "--no-checkout", "--detach", "--lock", "--reason",
-		"unwind recover is not finished: "+r.options.Ref, "--", path, at); err != nil {
+		recoverReason+r.options.Ref, "--", path, at); err != nil {
 		return err
 	}
 	admin, err := readGitFile(filepath.Join(path, ".git"))

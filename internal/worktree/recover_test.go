@@ -165,23 +165,67 @@ func TestRecoverFails(t *testing.T) {
 	}
 }
 
-// TestRecoveryThatWasKilled is told from a worktree that is complete.
+// TestRecoveryThatWasKilled is told from a worktree that is complete, and begun
+// anew by the next one. What somebody put there meanwhile stays.
 func TestRecoveryThatWasKilled(t *testing.T) {
 	t.Parallel()
-	w, ref, _ := savedWorld(t)
-	w.at("files written", func() { panic("killed") })
+	for _, step := range []string{"added", "files written", "attached"} {
+		for _, touched := range []string{"", "half a file", "another file", "an edit"} {
+			t.Run(step+" "+touched, func(t *testing.T) {
+				t.Parallel()
+				w, ref, before := savedWorld(t)
+				w.at(step, func() { panic("killed") })
+				func() {
+					defer func() { _ = recover() }()
+					_, _ = w.engine.Recover(t.Context(), RecoverOptions{Repository: w.repo, Ref: ref})
+				}()
+				w.engine.reached = nil
+				a := w.path("wts/a")
+				report := w.engine.InspectAll(t.Context(), w.targets, AllHooks{})[0]
+				if verdict(report) != "preserved:locked" || !strings.Contains(report.Details[0], "unwind recover is not finished: "+ref) {
+					t.Errorf("got %s %q", verdict(report), report.Details)
+				}
+				switch touched {
+				case "half a file":
+					w.do(os.MkdirAll(filepath.Join(a, "src"), 0o755))
+					w.do(os.WriteFile(filepath.Join(a, "src/app.txt"), []byte("ap"), 0o600))
+				case "another file":
+					w.put(filepath.Join(a, "mine.txt"), "mine")
+				case "an edit":
+					w.put(filepath.Join(a, "src/app.txt"), "mine")
+				}
+				kept := w.snapshot(a)
+				_, err := w.engine.Recover(t.Context(), RecoverOptions{Repository: w.repo, Ref: ref})
+				if touched == "another file" || touched == "an edit" {
+					if teardown.CodeOf(err) != CodePathOccupied {
+						t.Errorf("error %v", err)
+					}
+					if changed := differences(kept, w.snapshot(a)); len(changed) > 0 {
+						t.Errorf("changed: %q", changed)
+					}
+					return
+				}
+				w.do(err)
+				w.requireState(before, w.stateOf(a))
+				w.checkNothingLost(nil)
+			})
+		}
+	}
+}
+
+// TestRecoveryWhoseDirectoryIsGone: only its locked registration is left.
+func TestRecoveryWhoseDirectoryIsGone(t *testing.T) {
+	t.Parallel()
+	w, ref, before := savedWorld(t)
+	w.at("added", func() { panic("killed") })
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = w.engine.Recover(t.Context(), RecoverOptions{Repository: w.repo, Ref: ref})
 	}()
 	w.engine.reached = nil
-	report := w.engine.InspectAll(t.Context(), w.targets, AllHooks{})[0]
-	if verdict(report) != "preserved:locked" || !strings.Contains(report.Details[0], "unwind recover is not finished: "+ref) {
-		t.Errorf("got %s %q", verdict(report), report.Details)
-	}
-	if _, err := w.engine.Recover(t.Context(), RecoverOptions{Repository: w.repo, Ref: ref}); teardown.CodeOf(err) != CodePathOccupied {
-		t.Errorf("error %v", err)
-	}
+	w.do(os.RemoveAll(w.path("wts/a")))
+	w.recover(RecoverOptions{Ref: ref})
+	w.requireState(before, w.stateOf(w.path("wts/a")))
 }
 
 func TestKeptRefs(t *testing.T) {

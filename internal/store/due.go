@@ -177,23 +177,53 @@ func (s *Store) DueTasks(ctx context.Context, after string, limit int) ([]Due, e
 	return due, err
 }
 
-// WakeableTasks lists tasks that are parked for something that has passed: the host
-// did not answer, and is this one; or a session of theirs was not finalized, and
-// all are by now.
+// WakeableTasks lists, by id and after the given one, up to limit tasks that are
+// parked for something that has passed: the host did not answer, and is this one;
+// a session of theirs was not finalized, and all are by now; or worktrees were
+// kept, and none of them is any more (see Unbound).
 func (s *Store) WakeableTasks(ctx context.Context, host, after string, limit int) ([]Due, error) {
+	type parked struct {
+		Due
+		ParkedAt time.Time `db:"parked_at"`
+	}
 	var due []Due
 	err := s.read(ctx, func(q queries) error {
 		due = nil
-		return q.all(ctx, &due, `SELECT f.holder_id AS task_id, f.generation, f.parked_reason FROM finalizations f
-			WHERE f.holder_kind = 'task' AND f.holder_id > ? AND f.finished_at IS NULL AND f.parked_at IS NOT NULL
-				AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = f.holder_id AND t.generation <> f.generation)
-				AND ((f.parked_reason = ? AND EXISTS (SELECT 1 FROM worktrees w WHERE w.host = ? AND w.state = 'deleting'
-						AND w.remover_kind = 'task' AND w.remover_id = f.holder_id AND w.remover_generation = f.generation))
-					OR (f.parked_reason IN (?, ?, ?) AND NOT EXISTS (SELECT 1 FROM sessions s LEFT JOIN finalizations g
-						ON g.holder_kind = 'session' AND g.holder_id = s.id AND g.generation = s.generation
-						WHERE s.task_id = f.holder_id AND g.finished_at IS NULL)))
-			ORDER BY f.holder_id LIMIT ?`, after, teardown.ReasonHostUnreachable, host,
-			teardown.ReasonSessionPreserved, teardown.ReasonSessionFailed, teardown.ReasonSessionHeld, limit)
+		for from := after; len(due) < limit; {
+			var rows []parked
+			if err := q.all(ctx, &rows, `SELECT f.holder_id AS task_id, f.generation, f.parked_reason, f.parked_at FROM finalizations f
+				WHERE f.holder_kind = 'task' AND f.holder_id > ? AND f.finished_at IS NULL AND f.parked_at IS NOT NULL
+					AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = f.holder_id AND t.generation <> f.generation)
+					AND ((f.parked_reason = ? AND EXISTS (SELECT 1 FROM worktrees w WHERE w.host = ? AND w.state = 'deleting'
+							AND w.remover_kind = 'task' AND w.remover_id = f.holder_id AND w.remover_generation = f.generation))
+						OR (f.parked_reason IN (?, ?, ?) AND NOT EXISTS (SELECT 1 FROM sessions s LEFT JOIN finalizations g
+							ON g.holder_kind = 'session' AND g.holder_id = s.id AND g.generation = s.generation
+							WHERE s.task_id = f.holder_id AND g.finished_at IS NULL))
+						OR (f.parked_reason IN (?, ?) AND EXISTS (SELECT 1 FROM leases l WHERE l.holder_kind = 'task' AND l.holder_id = f.holder_id
+							AND l.generation = f.generation AND l.disposition IN ('preserved', 'refused'))))
+				ORDER BY f.holder_id LIMIT ?`, from, teardown.ReasonHostUnreachable, host,
+				teardown.ReasonSessionPreserved, teardown.ReasonSessionFailed, teardown.ReasonSessionHeld,
+				teardown.ReasonPreserved, teardown.ReasonRefused, limit); err != nil {
+				return err
+			}
+			for _, row := range rows {
+				from = row.TaskID
+				keeps := false
+				if row.ParkedReason == teardown.ReasonPreserved || row.ParkedReason == teardown.ReasonRefused {
+					var err error
+					if keeps, err = keepsAny(ctx, q, Holder{Kind: HolderTask, ID: row.TaskID, Generation: row.Generation}, row.ParkedAt); err != nil {
+						return err
+					}
+				}
+				if !keeps && len(due) < limit {
+					due = append(due, row.Due)
+				}
+			}
+			if len(rows) < limit {
+				return nil
+			}
+		}
+		return nil
 	})
 	return due, err
 }

@@ -318,6 +318,25 @@ var taskPromises = []promise{
 		b.finalized("s1")
 		require.Equal(t, []string{"t1"}, b.wakeableTasks())
 	}},
+	{"a task that waits for what it kept is woken when it keeps nothing any more", func(t *testing.T, b *bundle) {
+		b.inTask("t1", "s1", "/wt/s1")
+		step := b.archived("t1")
+		b.sessionsOf(step)
+		b.finalized("s1")
+		b.release(step)
+		b.preserve(step, "/wt/s1")
+		b.park(step, teardown.ReasonPreserved)
+		require.Empty(t, b.wakeableTasks())
+		b.session("s9")
+		b.lease("s9", "/wt/s1")
+		require.Equal(t, []string{"t1"}, b.wakeableTasks())
+		round, _, err := b.RetryTask(ctx, "t1", store.RetryOptions{IfParked: true})
+		require.NoError(t, err)
+		step.Round = round
+		require.Empty(t, b.release(step))
+		require.Equal(t, teardown.DispositionRetained, b.taskDisposition(step, "/wt/s1"))
+		b.finish(step)
+	}},
 	{"a task that waits for a host is woken on the host of what is left", func(t *testing.T, b *bundle) {
 		b.inTask("t1", "s1", "/wt/s1")
 		step := b.archived("t1")

@@ -1,0 +1,94 @@
+package reconcile_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"unwind/internal/store"
+	"unwind/teardown"
+)
+
+// task opens a task and closes it as archived, without starting anything.
+func (b *bundle) task(id string, sessions ...string) {
+	b.Helper()
+	_, _, err := b.Store.AddTask(b.Context(), store.NewTask{ID: id, Host: here})
+	require.NoError(b, err)
+	for _, session := range sessions {
+		_, err := b.Store.AddSession(b.Context(), store.NewSession{ID: session, Host: here, TaskID: id, ManifestHash: session})
+		require.NoError(b, err)
+	}
+	_, _, err = b.Store.CloseTask(b.Context(), id, store.TaskArchived)
+	require.NoError(b, err)
+}
+
+func (b *bundle) beginTask(id string) teardown.Step {
+	b.Helper()
+	begun, err := b.Store.Begin(b.Context(), teardown.BeginInput{TaskID: id})
+	require.NoError(b, err)
+	return begun.Step
+}
+
+func (b *bundle) taskRuns(id string) bool {
+	b.Helper()
+	_, err := b.Temporal.Client.DescribeWorkflow(b.Context(), teardown.FinalizeTaskID(id), "")
+	return err == nil
+}
+
+func TestStartsTasksThatAreClosedAndNoOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.task("closed")
+	b.task("parked")
+	_, err := b.Store.Park(t.Context(), teardown.ParkInput{Step: b.beginTask("parked"), Reason: teardown.ReasonPreserved})
+	require.NoError(t, err)
+	b.task("finished")
+	_, err = b.Store.Finish(t.Context(), b.beginTask("finished"))
+	require.NoError(t, err)
+	_, _, err = b.Store.AddTask(t.Context(), store.NewTask{ID: "active", Host: here})
+	require.NoError(t, err)
+
+	require.Equal(t, 1, b.once().Started)
+	require.True(t, b.taskRuns("closed"))
+	for _, id := range []string{"parked", "finished", "active"} {
+		require.False(t, b.taskRuns(id), id)
+	}
+	require.Equal(t, 1, b.once().UnderWay, "again finds the run")
+}
+
+func TestWakesATaskWhoseSessionsAreFinalized(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.task("t1", "s1")
+	step := b.beginTask("t1")
+	_, err := b.Store.TerminateTaskSessions(t.Context(), teardown.TaskSessionsInput{Step: step})
+	require.NoError(t, err)
+	_, err = b.Store.Park(t.Context(), teardown.ParkInput{Step: step, Reason: teardown.ReasonSessionFailed})
+	require.NoError(t, err)
+	require.Zero(t, b.once().Woken)
+
+	begun, err := b.Store.Begin(t.Context(), teardown.BeginInput{SessionID: "s1"})
+	require.NoError(t, err)
+	_, err = b.Store.ReleaseLeases(t.Context(), begun.Step)
+	require.NoError(t, err)
+	_, err = b.Store.Finish(t.Context(), begun.Step)
+	require.NoError(t, err)
+	require.Equal(t, 1, b.once().Woken)
+	detail, err := b.Store.TaskDetail(t.Context(), "t1")
+	require.NoError(t, err)
+	require.Nil(t, detail.Finalization().ParkedAt)
+	require.Equal(t, int64(2), detail.Finalization().Round)
+	require.True(t, b.taskRuns("t1"))
+}
+
+// Terminating the run stands for a retry whose signal was lost: the fact is there,
+// and nobody works on it.
+func TestStartsATaskAgainWhoseRunIsLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.task("t1")
+	require.Equal(t, 1, b.once().Started)
+	require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), teardown.FinalizeTaskID("t1"), "", "lost"))
+	require.Eventually(t, func() bool { return b.once().Started == 1 }, time.Minute, 50*time.Millisecond)
+}

@@ -13,8 +13,16 @@ import (
 	"unwind/teardown"
 )
 
-// startAll starts what is due. What has never begun goes first, and again before
-// each page of the others: when thousands are under way, asking after their runs
+// unbegunPage is longer than other pages: each costs a look at every terminated
+// session.
+const unbegunPage = 2000
+
+// newestAgainAfter is how long a pass goes on with what is under way before it
+// looks again for what has never begun.
+const newestAgainAfter = 5 * time.Second
+
+// startAll starts what is due. What has never begun goes first, and again now and
+// then between the others: when thousands are under way, asking after their runs
 // must not keep a new one waiting.
 func (p *pass) startAll(ctx context.Context) {
 	p.unanswered = 0
@@ -26,36 +34,17 @@ func (p *pass) startAll(ctx context.Context) {
 		}
 	}
 	neverBegun := func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		return p.Store.NeverBegun(ctx, after, pageSize, time.Now())
+		return p.Store.NeverBegun(ctx, after, unbegunPage, time.Now())
 	}
 	each(ctx, p, "start", neverBegun, once)
+	looked := time.Now()
 	each(ctx, p, "start", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		if after != "" && !p.away() {
+		if time.Since(looked) > newestAgainAfter && !p.away() {
 			each(ctx, p, "start", neverBegun, once)
+			looked = time.Now()
 		}
-		page, err := p.Store.Due(ctx, after, pageSize, time.Now())
-		page.Unreadable = p.unreported(tried, page.Unreadable)
-		return page, err
+		return p.Store.UnderWay(ctx, after, pageSize, time.Now())
 	}, once)
-}
-
-// unreported leaves out what an earlier list of this pass has reported.
-func (p *pass) unreported(tried map[string]bool, rows []store.Unreadable) (left []store.Unreadable) {
-	for _, row := range rows {
-		if !tried[row.ID] && !p.reported(row.ID) {
-			left = append(left, row)
-		}
-	}
-	return left
-}
-
-func (p *pass) reported(id string) bool {
-	for _, failure := range p.done.Failures {
-		if failure.SessionID == id {
-			return true
-		}
-	}
-	return false
 }
 
 func (p *pass) startDue(ctx context.Context, due store.Due) {

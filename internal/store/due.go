@@ -24,26 +24,32 @@ type dueRow struct {
 	HeldBy    string     `db:"held_by"`
 }
 
-const dueQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by
-	FROM sessions s LEFT JOIN finalizations f
-		ON f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation
-	WHERE s.id > ? AND s.terminated_at IS NOT NULL AND `
+const (
+	neverBegunQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by FROM sessions s
+		WHERE s.terminated_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM finalizations f
+			WHERE f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation)`
+	underWayQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by
+		FROM finalizations f JOIN sessions s ON s.id = f.holder_id AND s.generation = f.generation
+		WHERE f.holder_kind = 'session' AND f.finished_at IS NULL AND f.parked_at IS NULL AND s.terminated_at IS NOT NULL`
+)
 
-// Due lists, by id and after the given one, those among the next limit sessions
-// of any host that are terminated and neither finished, parked nor held at the
-// given time. Whether a workflow runs for them is not the database's to know.
-func (s *Store) Due(ctx context.Context, after string, limit int, at time.Time) (Page[Due], error) {
-	return s.due(ctx, "f.finished_at IS NULL AND f.parked_at IS NULL", after, limit, at)
-}
-
-// NeverBegun lists as Due does, but only those for which no run has ever begun.
+// NeverBegun lists, by id and after the given one, those among the next limit
+// sessions of any host that are terminated and for which no run has ever begun,
+// unless they are held at the given time. With UnderWay these are all whose
+// finalization is due.
 func (s *Store) NeverBegun(ctx context.Context, after string, limit int, at time.Time) (Page[Due], error) {
-	return s.due(ctx, "f.holder_id IS NULL", after, limit, at)
+	return s.due(ctx, neverBegunQuery+" AND s.id > ? ORDER BY s.id LIMIT ?", after, limit, at)
 }
 
-func (s *Store) due(ctx context.Context, condition, after string, limit int, at time.Time) (page Page[Due], err error) {
+// UnderWay lists likewise those that were begun and are neither finished, parked
+// nor held. Whether a workflow runs for them is not the database's to know.
+func (s *Store) UnderWay(ctx context.Context, after string, limit int, at time.Time) (Page[Due], error) {
+	return s.due(ctx, underWayQuery+" AND f.holder_id > ? ORDER BY f.holder_id LIMIT ?", after, limit, at)
+}
+
+func (s *Store) due(ctx context.Context, statement, after string, limit int, at time.Time) (page Page[Due], err error) {
 	err = s.read(ctx, func(q queries) error {
-		rows, err := pageOf[dueRow](ctx, q, s.at, limit, dueQuery+condition+" ORDER BY s.id LIMIT ?", after, limit)
+		rows, err := pageOf[dueRow](ctx, q, s.at, limit, statement, after, limit)
 		page = Page[Due]{Unreadable: rows.Unreadable, Next: rows.Next}
 		for _, r := range rows.Rows {
 			if !(Session{HeldUntil: r.HeldUntil, HeldBy: r.HeldBy}).Held(at) {
@@ -59,7 +65,11 @@ func (s *Store) due(ctx context.Context, condition, after string, limit int, at 
 func (s *Store) DueSession(ctx context.Context, id string, at time.Time) (due Due, found bool, err error) {
 	err = s.read(ctx, func(q queries) error {
 		var row dueRow
-		found, err = q.one(ctx, &row, dueQuery+"f.finished_at IS NULL AND f.parked_at IS NULL AND s.id = ?", "", id)
+		for _, statement := range []string{neverBegunQuery, underWayQuery} {
+			if found, err = q.one(ctx, &row, statement+" AND s.id = ?", id); err != nil || found {
+				break
+			}
+		}
 		due, found = row.Due, found && !Session{HeldUntil: row.HeldUntil, HeldBy: row.HeldBy}.Held(at)
 		return err
 	})
@@ -71,11 +81,10 @@ func (s *Store) DueSession(ctx context.Context, id string, at time.Time) (due Du
 func (s *Store) Unreachable(ctx context.Context, host, after string, limit int) (page Page[Due], err error) {
 	err = s.read(ctx, func(q queries) error {
 		page, err = pageOf[Due](ctx, q, s.at, limit, `SELECT s.id, s.host, s.generation
-			FROM sessions s JOIN finalizations f
-				ON f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation
-			WHERE s.id > ? AND s.host = ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL
+			FROM finalizations f JOIN sessions s ON s.id = f.holder_id AND s.generation = f.generation
+			WHERE f.holder_kind = 'session' AND f.holder_id > ? AND s.host = ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL
 				AND f.parked_at IS NOT NULL AND f.parked_reason = ?
-			ORDER BY s.id LIMIT ?`, after, host, teardown.ReasonHostUnreachable, limit)
+			ORDER BY f.holder_id LIMIT ?`, after, host, teardown.ReasonHostUnreachable, limit)
 		return err
 	})
 	return page, err
@@ -94,11 +103,11 @@ func (s *Store) Unbound(ctx context.Context, host, after string, limit int) (pag
 		}
 		rows, err := pageOf[parked](ctx, q, s.at, limit, `SELECT s.id, s.host, s.generation, f.parked_reason, f.parked_at
 			FROM finalizations f JOIN sessions s ON s.id = f.holder_id AND s.generation = f.generation
-			WHERE f.holder_kind = 'session' AND s.id > ? AND s.host = ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL
+			WHERE f.holder_kind = 'session' AND f.holder_id > ? AND s.host = ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL
 				AND f.parked_at IS NOT NULL AND f.parked_reason IN (?, ?)
 				AND EXISTS (SELECT 1 FROM leases l WHERE l.holder_kind = f.holder_kind AND l.holder_id = f.holder_id
 					AND l.generation = f.generation AND l.disposition IN ('preserved', 'refused'))
-			ORDER BY s.id LIMIT ?`, after, host, teardown.ReasonPreserved, teardown.ReasonRefused, limit)
+			ORDER BY f.holder_id LIMIT ?`, after, host, teardown.ReasonPreserved, teardown.ReasonRefused, limit)
 		page = Page[Due]{Unreadable: rows.Unreadable, Next: rows.Next}
 		for _, row := range rows.Rows {
 			bound, err := keepsAny(ctx, q, Holder{Kind: HolderSession, ID: row.SessionID, Generation: row.Generation}, row.ParkedAt)

@@ -121,7 +121,7 @@ var watchPromises = []promise{
 		require.Equal(t, "b", page.Unreadable[0].ID)
 		requireCode(t, teardown.CodeInternal, false, page.Unreadable[0].Err)
 		b.exec("UPDATE sessions SET terminated_at = created_at")
-		due, err := b.Due(ctx, "", 10, time.Now())
+		due, err := b.NeverBegun(ctx, "", 10, time.Now())
 		require.NoError(t, err)
 		require.Len(t, due.Rows, 2)
 		require.Len(t, due.Unreadable, 1)

@@ -1,0 +1,174 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"unwind/teardown"
+)
+
+// halfWay installs, adds a session and has its finalization wait at a point.
+func (i *installation) halfWay(t *testing.T, point string) (a *agent, w *worker, goOn func()) {
+	t.Helper()
+	a = i.agent("s1")
+	i.add(a)
+	hold, mark := filepath.Join(i.dir, "hold"), filepath.Join(i.dir, "fault")
+	write(t, hold, "")
+	w = i.worker("UNWIND_FAULT_POINT="+point, "UNWIND_FAULT_MARK="+mark, "UNWIND_FAULT_HOLD="+hold)
+	i.must("terminate", a.id)
+	i.until("at the point", func() bool { return exists(mark) })
+	return a, w, func() { require.NoError(t, os.Remove(hold)) }
+}
+
+// requireDoneOnce checks what every fault has to end in: all is released, in one
+// round, and the branch still has its commit.
+func (i *installation) requireDoneOnce(t *testing.T, a *agent) {
+	t.Helper()
+	s := i.store()
+	i.untilFinished(s, a.id)
+	i.requireReleased(a)
+	require.Equal(t, int64(1), finalization(t, s, a.id).Round, "nobody had to retry")
+	result, err := s.Result(t.Context(), a.id, 1)
+	require.NoError(t, err)
+	require.Equal(t, teardown.OutcomeFinalized, result.Outcome)
+	require.Equal(t, 2, result.Resources.Cleared)
+}
+
+func TestTemporalRestartedWhileAStepRuns(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		own := installWithOwnServer(t)
+		i.server, i.client = own.server, own.client
+		a, _, goOn := i.halfWay(t, "moved aside")
+		require.NoError(t, i.server.Stop())
+		goOn()
+		require.NoError(t, i.server.Resume())
+		i.requireDoneOnce(t, a)
+	})
+}
+
+func TestWorkflowTerminatedByHandWhileAStepRuns(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		a, _, goOn := i.halfWay(t, "moved aside")
+		id := teardown.FinalizeSessionID(a.id)
+		terminated, err := i.client.DescribeWorkflow(t.Context(), id, "")
+		require.NoError(t, err)
+		require.NoError(t, i.client.TerminateWorkflow(t.Context(), id, "", "by hand"))
+		i.until("another run started from the facts", func() bool {
+			run, err := i.client.DescribeWorkflow(t.Context(), id, "")
+			return err == nil && run.WorkflowExecution.RunID != terminated.WorkflowExecution.RunID
+		})
+		goOn()
+		i.requireDoneOnce(t, a)
+	})
+}
+
+func TestDatabaseRestartedWhileAStepRuns(t *testing.T) {
+	t.Parallel()
+	i := installOnPostgres(t)
+	direct := i.database
+	wire := newWire(t, direct)
+	i.database = wire.url
+	a, _, goOn := i.halfWay(t, "runtime destroyed")
+	wire.cut() // what a client sees of a restart
+	goOn()
+	i.until("asked in vain", func() bool { return wire.refusals() > 0 })
+	wire.mend()
+	i.database = direct
+	i.requireDoneOnce(t, a)
+}
+
+// The facts' times come from a clock that was wrong by years, in both
+// directions, and is right again: what was written then decides nothing.
+func TestClockSteppedBetweenSteps(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		for name, then := range map[string]string{"back": "2061-01-01 00:00:00+00:00", "forward": "1991-01-01 00:00:00+00:00"} {
+			a := i.agent(name)
+			i.add(a)
+			i.must("terminate", a.id)
+			i.workerThatDiesAtMark("released", filepath.Join(i.dir, name)).awaitDeath(t)
+			i.sql("UPDATE sessions SET created_at = '"+then+"', updated_at = '"+then+"' WHERE id = '"+a.id+"'",
+				"UPDATE sessions SET terminated_at = '"+then+"' WHERE id = '"+a.id+"'",
+				"UPDATE finalizations SET started_at = '"+then+"', runtime_released_at = '"+then+"', last_attempt_at = '"+then+"' WHERE holder_id = '"+a.id+"'",
+				"UPDATE worktrees SET updated_at = '"+then+"'", "UPDATE leases SET acquired_at = '"+then+"' WHERE holder_id = '"+a.id+"'",
+				"UPDATE hosts SET last_seen = '"+then+"'")
+			w := i.worker()
+			i.requireDoneOnce(t, a)
+			w.stop()
+		}
+	})
+}
+
+func (i *installation) workerThatDiesAtMark(point, mark string) *worker {
+	i.t.Helper()
+	return i.worker("UNWIND_FAULT_POINT="+point, "UNWIND_FAULT_MARK="+mark)
+}
+
+func TestRowsWithNonsenseStopNobodyElse(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		sound := i.agent("sound")
+		gone := i.agent("gone")
+		i.add(sound)
+		i.add(gone)
+		prefix := "a-nonsense-" + strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + "-"
+		at := "'2026-01-02 03:04:05+00:00'"
+		for n, runtime := range []string{
+			`'gremlin', 'agent', 'running', '{"kind":"gremlin"}'`, `'tmux', 'agent', 'running', '{broken'`, `'process', 'agent', 'running', '[]'`} {
+			for _, terminated := range []string{"NULL", at} {
+				id := "'" + prefix + strconv.Itoa(n) + strconv.Itoa(len(terminated)) + "'"
+				i.sql("INSERT INTO sessions (id, host, generation, terminated_at, created_at, updated_at) VALUES ("+id+", 'h1', 1, "+terminated+", "+at+", "+at+")",
+					"INSERT INTO runtimes (id, session_id, generation, kind, role, state, handle) VALUES ("+id+", "+id+", 1, "+runtime+")")
+			}
+		}
+		id := "'" + prefix + "negative'"
+		i.sql("INSERT INTO sessions (id, host, generation, terminated_at, created_at, updated_at) VALUES ("+id+", 'h1', -3, "+at+", "+at+", "+at+")",
+			"INSERT INTO worktrees (id, host, repository, path, state, created_at, updated_at) VALUES ("+id+", 'h1', 'nowhere', 'over/there', 'active', "+at+", "+at+")",
+			"INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at, released_at) VALUES ("+id+", 'session', "+id+", -3, "+at+", "+at+")")
+		w := i.worker()
+		i.must("terminate", sound.id)
+		i.killAgent(gone)
+		s := i.store()
+		i.untilFinished(s, sound.id)
+		i.untilFinished(s, gone.id)
+		i.requireReleased(sound)
+		i.requireReleased(gone)
+		i.untilLogged(w, "Not everything could be reconciled")
+		// One that can be worked on waits for a person, with the reason.
+		i.untilParked(s, strings.Trim(id, "'"), teardown.ReasonAttemptsExhausted)
+		require.Contains(t, finalization(t, s, strings.Trim(id, "'")).FailureMessage, "over/there")
+		answer := i.unwind("reconcile")
+		require.Contains(t, answer.out+answer.errors, `"gremlin" is not known`)
+		require.Contains(t, answer.out+answer.errors, "correct its handle in the database")
+	})
+}
+
+// Ten thousand sessions were terminated while no worker ran. One that is
+// terminated now does not wait for them.
+func TestBacklogAtBootDoesNotStarveANewSession(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		i.env = []string{hourly, "UNWIND_START_RATE=20"}
+		i.must("list") // makes the database
+		at := "'2026-01-02 03:04:05+00:00'"
+		if strings.HasPrefix(i.database, "postgres") {
+			at += "::timestamptz"
+		}
+		i.sql(`WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
+			INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) SELECT 'backlog-` +
+			strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + `-' || n, 'h1', ` + at + `, ` + at + `, ` + at + ` FROM numbers`)
+		a := i.agent("z-new")
+		i.add(a)
+		w := i.worker()
+		i.upAndQuiet(w)
+		i.must("terminate", a.id)
+		i.untilFinished(i.store(), a.id)
+		i.requireReleased(a)
+		loads, err := i.store().HostLoads(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, loads[0].UnderWay, 5000, "the backlog is started at a bounded rate")
+		w.kill()
+	})
+}

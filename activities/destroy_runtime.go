@@ -75,12 +75,34 @@ func (h *Host) destroy(ctx context.Context, a *attempt, registered store.Runtime
 		return runtime.Outcome{Message: refused.Message,
 			Runtime: teardown.RuntimeResult{Outcome: teardown.RuntimeRefused, Code: refused.Code}}, nil
 	}
+	if registered.State == store.RuntimeCreating {
+		if handle, err = h.halfStarted(ctx, a, kind, handle); err != nil {
+			return runtime.Outcome{}, err
+		}
+	}
 	return kind.Destroy(ctx, handle, runtime.Options{
 		Snapshot:        h.SnapshotDir,
 		ConfirmedGoneBy: confirmedGoneBy,
 		AllowOccupants:  true,
 		Progress:        a.doing,
 	})
+}
+
+// halfStarted answers what there is of a runtime whose start was not recorded as
+// done. If nothing is found by its tag, it is gone; what carries the tag is
+// looked for all the same.
+func (h *Host) halfStarted(ctx context.Context, a *attempt, kind runtime.Kind, planned teardown.Runtime) (teardown.Runtime, error) {
+	starter, ok := kind.(runtime.Starter)
+	if !ok {
+		return planned, nil
+	}
+	a.doing("Looking for what was started of the runtime")
+	found, there, err := starter.Find(ctx, planned)
+	if err != nil || there {
+		return found, err
+	}
+	planned.Gone = true
+	return planned, nil
 }
 
 func resultOf(registered store.Runtime) teardown.RuntimeResult {

@@ -23,6 +23,8 @@ type Host struct {
 	Resources resource.Cleaner
 	// SnapshotDir is where the scrollback of a runtime is kept.
 	SnapshotDir string
+	// TmuxSocket is where sessions are started that name no server of their own.
+	TmuxSocket string
 	// LockWait is how long a step waits for a lock before it answers busy.
 	LockWait time.Duration
 }

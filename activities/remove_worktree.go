@@ -54,6 +54,10 @@ func (h *Host) remove(ctx context.Context, a *attempt, step teardown.Step, claim
 	if claim.SaveChanges {
 		hooks.SaveRef = worktree.SavedRef(savedFor(step), step.Generation, claimed.ID)
 	}
+	// One that a start was about to make when it was cut off is ours all the same.
+	if _, err := h.Worktrees.Adopt(ctx, target); err != nil {
+		return worktree.Report{}, err
+	}
 	return h.Worktrees.Remove(ctx, target, &journal{store: h.Store, step: step, row: claimed, savedRef: claim.SavedRef}, hooks)
 }
 

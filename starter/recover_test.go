@@ -39,7 +39,7 @@ func TestSaveByHandAndRecover(t *testing.T) {
 	require.FileExists(t, filepath.Join(wt, "note.txt"))
 	again := b.run("recover", ref, "--repository", app, "--json")
 	require.Equal(t, exitRefused, again.code)
-	require.Equal(t, worktree.CodePathOccupied, object[printedError](t, again.stdout).Error.Code)
+	require.Equal(t, teardown.CodePathOccupied, object[printedError](t, again.stdout).Error.Code)
 	second := object[recoveredLine](t, b.must("recover", ref, "--repository", app, "--to", "elsewhere", "--json"))
 	require.Equal(t, filepath.Join(b.root, "elsewhere"), second.Path)
 	require.Equal(t, "unwind/recovered/wt", second.Branch)

@@ -5,10 +5,10 @@ import "github.com/spf13/cobra"
 func newSessionCommand(p *program) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "session",
-		Short: "Register sessions",
-		Long:  "Register what a session holds, so that it can be given back when the session ends.",
+		Short: "Register and start sessions",
+		Long:  "Register what a session holds, or start one, so that it can be given back when the session ends.",
 	}
-	command.AddCommand(newSessionAddCommand(p))
+	command.AddCommand(newSessionAddCommand(p), newSessionStartCommand(p))
 	group(command)
 	return command
 }

@@ -62,15 +62,21 @@ const (
 	CodeRuntimeIdentity    Code = "runtime_identity"
 	CodeRuntimeUnroutable  Code = "runtime_unroutable"
 	CodeRuntimeOccupied    Code = "runtime_occupied"
+	// CodeRuntimeExited: what was to be started ended at once.
+	CodeRuntimeExited Code = "runtime_exited"
 )
 
 // Codes of requests that cannot be carried out as they stand.
 const (
-	CodeInvalidID        Code = "invalid_id"
-	CodeInvalidManifest  Code = "invalid_manifest"
-	CodePathNotUTF8      Code = "path_not_utf8"
-	CodeSessionNotFound  Code = "session_not_found"
-	CodeSessionLive      Code = "session_live"
+	CodeInvalidID       Code = "invalid_id"
+	CodeInvalidManifest Code = "invalid_manifest"
+	CodePathNotUTF8     Code = "path_not_utf8"
+	CodeSessionNotFound Code = "session_not_found"
+	CodeSessionLive     Code = "session_live"
+	// CodeSessionTerminated: it was terminated while it was being started.
+	CodeSessionTerminated Code = "session_terminated"
+	// CodePathOccupied: something is where a worktree or a resource is to be.
+	CodePathOccupied     Code = "path_occupied"
 	CodeConflict         Code = "conflict"
 	CodeTaskClosed       Code = "task_closed"
 	CodeTaskNotFound     Code = "task_not_found"

@@ -105,12 +105,37 @@ func TestTaskHistoriesReplay(t *testing.T) {
 	}
 }
 
+// TestStartHistoriesReplay is the same for starts.
+func TestStartHistoriesReplay(t *testing.T) {
+	t.Parallel()
+	for name, story := range map[string]func(i *installation, s *starting){
+		"started": func(i *installation, s *starting) {
+			i.start(0, s)
+			i.result(0, "terminate", s.id, "--wait")
+		},
+		"start-failed": func(i *installation, s *starting) {
+			s.in.Resources[2].From = filepath.Join(i.dir, "nosuch")
+			i.start(64, s)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := install(t)
+			i.worker()
+			s := i.toStart("s1")
+			story(i, s)
+			replay(t, name, i.history(teardown.StartSessionID(s.id)))
+		})
+	}
+}
+
 // replay replays a history, and keeps it with -record.
 func replay(t *testing.T, name string, history *historypb.History) {
 	t.Helper()
 	replayer := sdkworker.NewWorkflowReplayer()
 	replayer.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
 	replayer.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
+	replayer.RegisterWorkflowWithOptions(workflows.StartSession, workflow.RegisterOptions{Name: teardown.StartSessionWorkflow})
 	require.NoError(t, replayer.ReplayWorkflowHistory(nil, history))
 	if *record {
 		text, err := temporalproto.CustomJSONMarshalOptions{Indent: "  "}.Marshal(history)

@@ -138,6 +138,7 @@ func (w *process) startWorkflows() error {
 	part.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
 	part.RegisterWorkflowWithOptions(workflows.Converge, workflow.RegisterOptions{Name: teardown.ConvergeWorkflow})
 	part.RegisterWorkflowWithOptions(workflows.UnarchiveTask, workflow.RegisterOptions{Name: teardown.UnarchiveTaskWorkflow})
+	part.RegisterWorkflowWithOptions(workflows.StartSession, workflow.RegisterOptions{Name: teardown.StartSessionWorkflow})
 	part.RegisterActivity(&activities.Facts{
 		Store: w.store, Client: w.temporal.Client, Policy: w.cfg.Policy, SearchAttributes: w.cfg.SearchAttributes,
 		SeenWithin: max(missedPasses*w.cfg.ReconcileInterval, leastSeenWithin),
@@ -165,6 +166,7 @@ func (w *process) startHost() error {
 		Runtimes:    kinds.All(),
 		Resources:   resource.Cleaner{Roots: w.cfg.Roots, Home: w.cfg.Home, Protected: w.cfg.Protected()},
 		SnapshotDir: w.cfg.Snapshots(),
+		TmuxSocket:  w.cfg.TmuxSocket(),
 		LockWait:    w.cfg.LockWait,
 	})
 	if err := part.Start(); err != nil {

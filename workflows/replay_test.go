@@ -19,13 +19,14 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 	t.Parallel()
 	recorded, err := filepath.Glob(filepath.Join("testdata", "*.json"))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(recorded), 7)
+	require.GreaterOrEqual(t, len(recorded), 9)
 	for _, path := range recorded {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			t.Parallel()
 			replayer := worker.NewWorkflowReplayer()
 			replayer.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
 			replayer.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
+			replayer.RegisterWorkflowWithOptions(workflows.StartSession, workflow.RegisterOptions{Name: teardown.StartSessionWorkflow})
 			require.NoError(t, replayer.ReplayWorkflowHistoryFromJSONFile(nil, path))
 		})
 	}

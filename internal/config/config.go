@@ -76,6 +76,9 @@ func (c Config) Locks() lock.Dir { return lock.Dir(filepath.Join(c.StateDir, "lo
 // Snapshots is the directory of the scrollback that is kept from terminals.
 func (c Config) Snapshots() string { return filepath.Join(c.StateDir, "snapshots") }
 
+// TmuxSocket is the socket of the tmux server on which sessions are started.
+func (c Config) TmuxSocket() string { return filepath.Join(c.StateDir, "tmux", "socket") }
+
 // Load reads all settings; an empty value is an unset one. It makes the host id
 // if the state directory has none yet. The error has code invalid_config, names
 // every bad setting in Details, and says what each of them allows.

@@ -99,7 +99,8 @@ type Finding struct {
 // Once does one pass. It records that the host's worker was seen; wakes what is
 // parked because this host did not answer, or on worktrees none of which it
 // keeps; records as terminated the live sessions of this host whose agent is
-// confirmed gone, after saving their uncommitted work; has worktrees finished
+// confirmed gone, after saving their uncommitted work, and those whose start was
+// cut off and will not go on; has worktrees finished
 // that no finalization will finish, and what sessions without a row hold; and
 // starts the finalization of every terminated session, of any host, that is
 // neither finished, parked nor held, and of every closed task.
@@ -114,6 +115,7 @@ func Once(ctx context.Context, d Deps) (Summary, error) {
 	// The long part comes last: starting what is due takes its time.
 	p.wakeAll(ctx)
 	p.watchAll(ctx)
+	p.takeBackAll(ctx)
 	p.convergeAll(ctx)
 	p.startTasks(ctx)
 	p.startAll(ctx)

@@ -21,6 +21,9 @@ type NewSession struct {
 	Runtimes     []NewRuntime
 	Worktrees    []NewWorktree
 	Resources    []NewResource
+	// Starting: nothing of it is there yet, so its worktrees and runtimes are
+	// creating.
+	Starting bool
 	// Retire lists worktrees of earlier sessions that are in the way; see
 	// RetireWorktree. The caller holds their path locks.
 	Retire []string
@@ -47,7 +50,7 @@ type NewResource struct{ ID, Kind, Path string }
 // for itself and for its task, all or nothing. Added is false if the session is known with the same hash.
 // The caller holds the path locks of the worktrees. Codes: conflict (the id or
 // a path is taken, or a resource and a worktree that is registered are not
-// apart; the message names the holder), task_closed, invalid_id,
+// apart, or a runtime is another session's; the message names the holder), task_closed, invalid_id,
 // invalid_manifest, path_not_utf8, and what makes an ancestor unusable
 // (worktree_deleting, worktree_removed, worktree_missing).
 func (s *Store) AddSession(ctx context.Context, n NewSession) (added bool, err error) {
@@ -91,13 +94,6 @@ func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err 
 	if err := addWorktrees(ctx, tx, n, holders); err != nil {
 		return false, err
 	}
-	for _, r := range n.Runtimes {
-		_, err := tx.exec(ctx, `INSERT INTO runtimes (id, session_id, generation, kind, role, handle, state)
-			VALUES (?, ?, 1, ?, ?, ?, 'running')`, r.ID, n.ID, r.Handle.Kind, r.Handle.Role, JSONOf(r.Handle))
-		if err != nil {
-			return false, err
-		}
-	}
 	if err := keepApart(ctx, tx, n); err != nil {
 		return false, err
 	}
@@ -108,7 +104,29 @@ func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err 
 			return false, err
 		}
 	}
-	return true, nil
+	return true, addRuntimes(ctx, tx, n)
+}
+
+func addRuntimes(ctx context.Context, tx queries, n NewSession) error {
+	state := RuntimeCreating
+	if !n.Starting {
+		state = RuntimeRunning
+		handles := make([]teardown.Runtime, len(n.Runtimes))
+		for i, r := range n.Runtimes {
+			handles[i] = r.Handle
+		}
+		if err := soleHolder(ctx, tx, n.Host, n.ID, handles); err != nil {
+			return err
+		}
+	}
+	for _, r := range n.Runtimes {
+		_, err := tx.exec(ctx, `INSERT INTO runtimes (id, session_id, generation, kind, role, handle, state)
+			VALUES (?, ?, 1, ?, ?, ?, ?)`, r.ID, n.ID, r.Handle.Kind, r.Handle.Role, JSONOf(r.Handle), state)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func knownAlready(ctx context.Context, tx queries, n NewSession) (bool, error) {
@@ -237,7 +255,11 @@ func lockTrees(ctx context.Context, tx queries, host string) error {
 }
 
 func addWorktree(ctx context.Context, tx queries, n NewSession, w NewWorktree, holders []Holder) error {
-	if err := registerWorktree(ctx, tx, n.Host, w, WorktreeActive); err != nil {
+	state := WorktreeActive
+	if n.Starting {
+		state = WorktreeCreating
+	}
+	if err := registerWorktree(ctx, tx, n.Host, w, state); err != nil {
 		return err
 	}
 	at := now()

@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	suite := slices.Concat(addPromises, attemptPromises, beginPromises, claimPromises, choicePromises, detailPromises, faultPromises,
 		finishPromises, hostPromises, leasePromises, listPromises, observePromises, parkPromises, releasePromises, resourcePromises,
-		resultPromises, retryPromises, runtimePromises, sessionPromises, snapshotPromises, strayPromises, taskPromises, treePromises,
+		resultPromises, retryPromises, runtimePromises, sessionPromises, snapshotPromises, startPromises, strayPromises, taskPromises, treePromises,
 		unboundPromises, vanishedPromises, watchPromises, worktreePromises)
 	for _, dialect := range dialects {
 		t.Run(string(dialect), func(t *testing.T) {

@@ -98,6 +98,9 @@ func (s *Store) terminate(ctx context.Context, id, source string, still func(Ses
 
 // setTerminated writes the fact for a live session whose row is locked.
 func setTerminated(ctx context.Context, tx queries, session Session, source string) (Session, error) {
+	if err := takeFromTask(ctx, tx, session, WorktreeCreating); err != nil {
+		return session, err
+	}
 	at := now()
 	session.TerminatedAt, session.UpdatedAt, session.TerminationSource = &at, at, readable(source, maxText)
 	_, err := tx.exec(ctx, "UPDATE sessions SET terminated_at = ?, termination_source = ?, updated_at = ? WHERE id = ?",

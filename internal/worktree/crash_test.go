@@ -207,7 +207,7 @@ func TestOccupiedPathKeepsQuarantine(t *testing.T) {
 				}
 			}
 			err := w.engine.PutBack(t.Context(), w.targets[0], quarantine)
-			if teardown.CodeOf(err) != CodePathOccupied {
+			if teardown.CodeOf(err) != teardown.CodePathOccupied {
 				t.Errorf("put back: %v", err)
 			}
 			w.do(os.RemoveAll(a))

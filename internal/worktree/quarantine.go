@@ -125,7 +125,7 @@ func putBack(quarantine, path string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrExist):
-		return &teardown.Error{Code: CodePathOccupied, Details: []string{printable(quarantine)}, Message: fmt.Sprintf(
+		return &teardown.Error{Code: teardown.CodePathOccupied, Details: []string{printable(quarantine)}, Message: fmt.Sprintf(
 			"something else is at %s by now, so the worktree stays at %s; move one of them", printable(path), printable(quarantine))}
 	}
 	return &teardown.Error{Code: errnoCode(err), Retryable: true, Details: []string{printable(quarantine)}, Cause: err,

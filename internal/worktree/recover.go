@@ -190,7 +190,7 @@ func checkFree(path string) error {
 	case err != nil:
 		return err
 	}
-	return &teardown.Error{Code: CodePathOccupied, Message: fmt.Sprintf(
+	return &teardown.Error{Code: teardown.CodePathOccupied, Message: fmt.Sprintf(
 		"something is at %s; name another directory with --to", printable(path))}
 }
 

@@ -98,7 +98,7 @@ func TestRecoverPlaces(t *testing.T) {
 	}{
 		{name: "new directories", path: "deep/er/b"},
 		{name: "an empty directory", path: "wts/b", prepare: func(w *world) { w.do(os.Mkdir(w.path("wts/b"), 0o755)) }},
-		{name: "a directory that is not empty", path: "wts/b", prepare: func(w *world) { w.put(w.path("wts/b/mine.txt"), "mine") }, code: CodePathOccupied},
+		{name: "a directory that is not empty", path: "wts/b", prepare: func(w *world) { w.put(w.path("wts/b/mine.txt"), "mine") }, code: teardown.CodePathOccupied},
 		{name: "a file", path: "wts/b", prepare: func(w *world) { w.put(w.path("wts/b"), "mine") }, code: teardown.CodeUnsafeTarget},
 		{name: "a link", path: "wts/b", prepare: func(w *world) { w.do(os.Symlink("a", w.path("wts/b"))) }, code: teardown.CodeUnsafeTarget},
 		{name: "outside of the roots", path: "../b", code: teardown.CodeOutsideRoots},
@@ -197,7 +197,7 @@ func TestRecoveryThatWasKilled(t *testing.T) {
 				kept := w.snapshot(a)
 				_, err := w.engine.Recover(t.Context(), RecoverOptions{Repository: w.repo, Ref: ref})
 				if touched == "another file" || touched == "an edit" {
-					if teardown.CodeOf(err) != CodePathOccupied {
+					if teardown.CodeOf(err) != teardown.CodePathOccupied {
 						t.Errorf("error %v", err)
 					}
 					if changed := differences(kept, w.snapshot(a)); len(changed) > 0 {

@@ -23,7 +23,7 @@ func (e *Engine) Recreate(ctx context.Context, target Target, branch string, hoo
 	case err == nil && there.Branch == branch:
 		return there, nil
 	case err == nil:
-		return Registered{}, &teardown.Error{Code: CodePathOccupied, Message: fmt.Sprintf(
+		return Registered{}, &teardown.Error{Code: teardown.CodePathOccupied, Message: fmt.Sprintf(
 			"a worktree of another branch, %q, is at %s; move it away", there.Branch, printable(target.Path))}
 	case teardown.CodeOf(err) != teardown.CodeWorktreeMissing:
 		return Registered{}, err

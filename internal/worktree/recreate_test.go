@@ -55,7 +55,7 @@ func TestRecreateRefuses(t *testing.T) {
 		{"branch is checked out elsewhere", func(w *world) {
 			w.git(w.repo, "worktree", "move", w.worktree("a"), w.path("wts/b"))
 		}, teardown.CodeGitFailed},
-		{"another branch is there", func(w *world) { w.git(w.worktree("a"), "switch", "-q", "-c", "other") }, CodePathOccupied},
+		{"another branch is there", func(w *world) { w.git(w.worktree("a"), "switch", "-q", "-c", "other") }, teardown.CodePathOccupied},
 		{"something else is there", func(w *world) {
 			w.git(w.repo, "worktree", "remove", w.worktree("a"))
 			w.put(w.path("wts/a/mine.txt"), "mine")

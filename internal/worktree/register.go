@@ -32,7 +32,7 @@ func (e *Engine) Register(_ context.Context, target Target) (Registered, error) 
 	target.Nonce = ""
 	place, stop := identify(target, path, path)
 	if stop == nil && !place.missing() {
-		nonce, err := giveNonce(place)
+		nonce, err := giveNonce(place, NewNonce())
 		if err != nil {
 			return Registered{}, &teardown.Error{Code: errnoCode(err), Retryable: true, Cause: err,
 				Message: fmt.Sprintf("the worktree could not be marked in %s", printable(place.admin))}
@@ -46,14 +46,18 @@ func (e *Engine) Register(_ context.Context, target Target) (Registered, error) 
 	return Registered{}, stop.err()
 }
 
+// NewNonce makes a nonce that no other worktree has.
+func NewNonce() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return hex.EncodeToString(random[:])
+}
+
 // giveNonce writes a nonce as a whole or finds the one that is there.
-func giveNonce(p place) (string, error) {
+func giveNonce(p place, nonce string) (string, error) {
 	if p.nonce != "" {
 		return p.nonce, nil
 	}
-	var random [16]byte
-	_, _ = rand.Read(random[:])
-	nonce := hex.EncodeToString(random[:])
 	path := filepath.Join(p.admin, nonceFile)
 	temporary := path + "." + nonce
 	defer os.Remove(temporary)

@@ -441,7 +441,7 @@ func (r *removal) abandonFor(err error) error {
 func (r *removal) finish(ctx context.Context, entries int64) error {
 	if claimedAt(r.path, r.place.admin) {
 		f := claimedFinding(r.path)
-		f.Code, f.Retryable = CodePathOccupied, true
+		f.Code, f.Retryable = teardown.CodePathOccupied, true
 		r.report.Findings, r.report.Quarantine = []Finding{f}, r.quarantine
 		r.report.conclude(teardown.DispositionFailed)
 		return nil

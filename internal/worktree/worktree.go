@@ -7,7 +7,8 @@
 // moved aside in one rename, looked at again, and deleted by descriptor without
 // following links or crossing mounts; a crash at any point leaves it as it was
 // or is resumed. A branch is never deleted, no process is killed, and nothing
-// that the repository names is run.
+// that the repository names is run, but for the filters that a checkout needs
+// when a worktree is made.
 package worktree
 
 import (
@@ -33,10 +34,6 @@ const (
 	// IgnoredPreserve: any ignored file keeps the worktree.
 	IgnoredPreserve IgnoredPolicy = "preserve"
 )
-
-// CodePathOccupied: a quarantined directory cannot be put back because
-// something else is at its path by now.
-const CodePathOccupied teardown.Code = "path_occupied"
 
 // DefaultGitLimit bounds one run of git when Engine.GitLimit is zero.
 const DefaultGitLimit = 10 * time.Minute

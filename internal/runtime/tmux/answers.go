@@ -16,6 +16,7 @@ const (
 	exiting              // a server on its way out, or one that died under us
 	noSessions           // the server has no session at all
 	noSession            // the server does not have the one that was named
+	duplicate            // the server has a session of that name
 	unsetVariable        // the server's environment does not have the one that was named
 )
 
@@ -38,6 +39,7 @@ var said = []struct {
 	{"no current target", "", noSessions},
 	{"can't find session: ", "", noSession},
 	{"no such session: ", "", noSession},
+	{"duplicate session: ", "", duplicate},
 	{"unknown variable: ", "", unsetVariable},
 }
 

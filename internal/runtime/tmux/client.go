@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"unwind/internal/runtime"
 )
 
 const (
@@ -39,6 +41,16 @@ type reply struct {
 // that it is used for starts a server. Of the output the last keep bytes are
 // kept; truncated tells.
 func (s server) run(ctx context.Context, keep int, args ...string) (r reply, truncated bool) {
+	return s.in(ctx, environment(), keep, args...)
+}
+
+// starting is run for a command that may start the server, which hands its
+// environment on to every session.
+func (s server) starting(ctx context.Context, args ...string) (reply, bool) {
+	return s.in(ctx, runtime.CleanEnvironment(), listLimit, args...)
+}
+
+func (s server) in(ctx context.Context, env []string, keep int, args ...string) (r reply, truncated bool) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	binary := s.binary
@@ -51,7 +63,7 @@ func (s server) run(ctx context.Context, keep int, args ...string) (r reply, tru
 	cmd := exec.CommandContext(ctx, binary, append([]string{"-u", "-f", "/dev/null", "-S", s.socket}, args...)...)
 	cmd.WaitDelay = pipeLimit
 	cmd.Dir = "/"
-	cmd.Env = environment()
+	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err := cmd.Run()
 	text := strings.TrimSpace(string(stderr.bytes()))

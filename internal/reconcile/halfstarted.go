@@ -1,0 +1,40 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+
+	"unwind/internal/store"
+	"unwind/teardown"
+)
+
+// takeBackAll takes back the starts on this host that were cut off.
+func (p *pass) takeBackAll(ctx context.Context) {
+	p.unanswered = 0
+	each(ctx, p, "take back", func(ctx context.Context, after string) (store.Page[store.Due], error) {
+		half, err := p.Store.HalfStarted(ctx, p.Host.ID, after, pageSize)
+		return paged(half, func(due store.Due) string { return due.SessionID }), err
+	}, func(ctx context.Context, half store.Due) {
+		p.call(ctx, Finding{SessionID: half.SessionID, Doing: "take back its start"}, func(ctx context.Context) error { return p.takeBack(ctx, half) })
+	})
+}
+
+// takeBack terminates a session whose start is not complete and will not go on,
+// because its workflow was lost or has ended: the finalization releases what
+// there is.
+func (p *pass) takeBack(ctx context.Context, half store.Due) error {
+	run, err := p.Temporal.Client.DescribeWorkflow(ctx, teardown.StartSessionID(half.SessionID), "")
+	var missing *serviceerror.NotFound
+	switch {
+	case errors.As(err, &missing):
+	case err != nil:
+		return err
+	case run.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, run.Status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+		return nil
+	}
+	_, _, err = p.Store.FailStart(ctx, half.SessionID, "")
+	return err
+}

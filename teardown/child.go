@@ -65,13 +65,18 @@ func finalizeOnce(ctx workflow.Context, taskQueue string, in FinalizeSessionInpu
 	return result, err
 }
 
+// awaitSilence is how long the waiting may be unheard of before another worker
+// takes it up: it heartbeats every few seconds, and does nothing that could not be
+// done twice.
+const awaitSilence = 15 * time.Second
+
 // awaitElsewhere waits for a run that somebody else started, through an activity
 // because a workflow cannot wait for a workflow that is not its child.
 func awaitElsewhere(ctx workflow.Context, taskQueue string, in FinalizeSessionInput) (Result, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           taskQueue,
 		StartToCloseTimeout: 24 * time.Hour,
-		HeartbeatTimeout:    time.Minute,
+		HeartbeatTimeout:    awaitSilence,
 		Summary:             "Wait for the finalization of " + in.SessionID,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute},
 	})

@@ -345,3 +345,20 @@ func TestUnknownAndIllFormedIDs(t *testing.T) {
 		require.Equal(t, exitUsage, b.run(command, "s1", "s2").code, command)
 	}
 }
+
+func TestRestoreChangesNothingWhileTemporalIsAway(t *testing.T) {
+	t.Parallel()
+	b, s := parked(t)
+	r := b.run("restore", "s1")
+	require.Equal(t, exitUnavailable, r.code, r.stderr)
+	require.Contains(t, r.stderr, "Temporal at 127.0.0.1:1 cannot be reached")
+	session, err := s.Session(t.Context(), "s1")
+	require.NoError(t, err)
+	require.NotNil(t, session.TerminatedAt)
+	require.Equal(t, int64(1), session.Generation)
+	b.add(teardown.Manifest{ID: "s2"})
+	r = b.run("restore", "s2", "--json")
+	require.Equal(t, exitRefused, r.code)
+	require.Equal(t, teardown.CodeSessionLive, object[printedError](t, r.stdout).Error.Code)
+	require.Equal(t, exitRefused, b.run("restore", "nobody").code)
+}

@@ -22,6 +22,10 @@ func newMigrateCommand(p *program) *cobra.Command {
 		Long: `Bring the database's schema to the version of this program. A SQLite database is
 made when it is first used; a Postgres database has to exist.
 
+Stop the workers first: each migration is one transaction, and fails, leaving the
+database as it was, if a fact was lost or changed while it ran. A SQLite database is
+copied to a file beside it before; on Postgres, one process migrates at a time.
+
 With --status, only say which version it has: exit code 0 if it fits, 65 if not.`,
 		Example: `  unwind migrate
   unwind migrate --status`,
@@ -37,6 +41,8 @@ type migration struct {
 	Have    int64    `json:"have"`
 	Want    int64    `json:"want"`
 	Applied []string `json:"applied,omitempty"`
+	// Snapshot is a copy of a SQLite database as it was before.
+	Snapshot string `json:"snapshot,omitempty"`
 }
 
 func (o *migrateOptions) run(ctx context.Context) error {
@@ -55,7 +61,7 @@ func (o *migrateOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.json {
-		o.printJSON(migration{Have: report.To, Want: report.To, Applied: listed(report.Applied)})
+		o.printJSON(migration{Have: report.To, Want: report.To, Applied: listed(report.Applied), Snapshot: report.Snapshot})
 		return nil
 	}
 	if len(report.Applied) == 0 {
@@ -65,6 +71,9 @@ func (o *migrateOptions) run(ctx context.Context) error {
 	o.say("The database went from schema version %d to %d:", report.From, report.To)
 	for _, file := range report.Applied {
 		o.say("  %s", file)
+	}
+	if report.Snapshot != "" {
+		o.say("The database as it was before is at %s; delete that when you are sure.", shown(report.Snapshot))
 	}
 	return nil
 }

@@ -80,9 +80,9 @@ whatever a person could miss is kept, with the reason and the list of it.`,
 			root.AddCommand(command)
 		}
 	}
-	add(groupSessions, newSessionCommand(p), newTerminateCommand(p), newStatusCommand(p), newListCommand(p), newWatchCommand(p), newSnapshotCommand(p), newTaskCommand(p))
+	add(groupSessions, newSessionCommand(p), newTurnCommand(p), newTerminateCommand(p), newStatusCommand(p), newListCommand(p), newWatchCommand(p), newSnapshotCommand(p), newTaskCommand(p))
 	add(groupSessions, newHookCommand(p))
-	add(groupFinalization, newRetryCommand(p), newRecoverCommand(p), newRescueCommand(p), newHoldCommand(p), newPlanCommand(p), newReconcileCommand(p))
+	add(groupFinalization, newRetryCommand(p), newRestoreCommand(p), newRecoverCommand(p), newRescueCommand(p), newHoldCommand(p), newPlanCommand(p), newReconcileCommand(p))
 	add(groupByHand, newWorktreeCommand(p), newRuntimeCommand(p))
 	add(groupInstallation, newDevCommand(p), newDoctorCommand(p), newHostsCommand(p), newMigrateCommand(p), newVersionCommand(p))
 	root.AddCommand(newSettingsTopic())

@@ -76,9 +76,8 @@ func (o *sessionAddOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.Host != c.Host {
-		return &teardown.Error{Code: teardown.CodeForeignHost, Message: fmt.Sprintf(
-			"session %s belongs to host %s and this is %s; run `%s session add` there", m.ID, m.Host, c.Host, name)}
+	if err := atHome(m, c.Host); err != nil {
+		return err
 	}
 	f, err := o.openFacts(ctx)
 	if err != nil {
@@ -100,6 +99,9 @@ type addition struct {
 	facts    *facts
 	manifest teardown.Manifest
 	hash     string
+	// attachTo is the live session that gets all this, "" for a new one; home is
+	// the first worktree that it holds already.
+	attachTo, home string
 
 	session store.NewSession
 	// worktrees are the canonical forms of the manifest's, sorted by path, so that
@@ -132,15 +134,7 @@ func (a *addition) known(ctx context.Context) (bool, error) {
 }
 
 func (a *addition) add(ctx context.Context) error {
-	m := a.manifest
-	a.session = store.NewSession{ID: m.ID, Host: m.Host, TaskID: m.TaskID, ManifestHash: a.hash}
-	if err := a.checkResources(); err != nil {
-		return err
-	}
-	if err := a.canonical(); err != nil {
-		return err
-	}
-	locks, err := a.lock(ctx)
+	locks, err := a.begin(ctx)
 	defer release(locks)
 	if err != nil {
 		return err
@@ -149,19 +143,42 @@ func (a *addition) add(ctx context.Context) error {
 	if known, err := a.known(ctx); err != nil || known {
 		return err
 	}
-	if err := a.worktreesOf(ctx); err != nil {
-		return err
-	}
-	// Last, because it leaves a tag on a tmux session.
-	if err := a.pin(ctx); err != nil {
+	if err := a.look(ctx); err != nil {
 		return err
 	}
 	added, err := a.facts.AddSession(ctx, a.session)
 	if err != nil {
 		return err
 	}
-	a.done(1, store.StateLive, added)
+	session, err := a.facts.Session(ctx, a.manifest.ID)
+	if err != nil {
+		return err
+	}
+	a.done(session.Generation, store.StateLive, added)
 	return nil
+}
+
+// begin checks what can be told without a look at the worktrees, and takes the
+// locks, which it answers also beside an error.
+func (a *addition) begin(ctx context.Context) ([]*lock.Held, error) {
+	m := a.manifest
+	a.session = store.NewSession{ID: m.ID, Host: m.Host, TaskID: m.TaskID, ManifestHash: a.hash}
+	if err := a.checkResources(); err != nil {
+		return nil, err
+	}
+	if err := a.canonical(); err != nil {
+		return nil, err
+	}
+	return a.lock(ctx)
+}
+
+// look finds and pins everything. The caller holds the locks.
+func (a *addition) look(ctx context.Context) error {
+	if err := a.worktreesOf(ctx); err != nil {
+		return err
+	}
+	// Last, because it leaves a tag on a tmux session.
+	return a.pin(ctx)
 }
 
 func (a *addition) checkResources() error {
@@ -289,14 +306,17 @@ func (a *addition) nest(ctx context.Context) error {
 
 func (a *addition) container(ctx context.Context, path string) (parentPath, parentID string, err error) {
 	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		row, held, found, err := a.facts.WorktreeAt(ctx, a.facts.config.Host, dir)
+		if err != nil {
+			return "", "", err
+		}
+		if found && a.holds(held) {
+			return dir, row.ID, nil
+		}
 		for _, other := range a.worktrees {
 			if other.Path == dir {
 				return dir, other.id, nil
 			}
-		}
-		row, _, found, err := a.facts.WorktreeAt(ctx, a.facts.config.Host, dir)
-		if err != nil {
-			return "", "", err
 		}
 		if found {
 			return dir, row.ID, nil
@@ -328,7 +348,8 @@ func (a *addition) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if found && len(held) > 0 {
+		attached := found && a.holds(held)
+		if found && len(held) > 0 && !attached {
 			return taken(wt.Path, old, fmt.Sprintf("is held by %s %s", held[0].Kind, held[0].ID))
 		}
 		if found && old.QuarantinePath != "" {
@@ -338,10 +359,10 @@ func (a *addition) register(ctx context.Context) error {
 		if err != nil {
 			return within(shown(wt.Path)+" of "+shown(wt.Repository), err)
 		}
-		if found && old.Nonce == registered.Nonce {
+		if found && old.Nonce == registered.Nonce && !attached {
 			return taken(wt.Path, old, "is still registered, in state "+old.State)
 		}
-		if found {
+		if found && !attached {
 			a.session.Retire = append(a.session.Retire, old.ID)
 		}
 		wt.Repository, wt.Nonce = registered.CommonDir, registered.Nonce
@@ -350,6 +371,14 @@ func (a *addition) register(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// holds reports whether one of the leases is that of the session that is
+// attached to.
+func (a *addition) holds(held []store.Lease) bool {
+	return a.attachTo != "" && slices.ContainsFunc(held, func(l store.Lease) bool {
+		return l.Kind == store.HolderSession && l.ID == a.attachTo
+	})
 }
 
 func taken(path string, old store.Worktree, why string) error {
@@ -384,7 +413,12 @@ func (a *addition) pin(ctx context.Context) error {
 // inWorktree says where the runtime works, if the manifest leaves it open: in
 // the first of its worktrees.
 func (a *addition) inWorktree(rt teardown.Runtime) teardown.Runtime {
-	if rt.Gone || len(a.manifest.Worktrees) == 0 {
+	home := a.home
+	if home == "" && len(a.manifest.Worktrees) > 0 {
+		// Its path was resolved before without an error.
+		home, _ = worktree.CanonicalPath(a.manifest.Worktrees[0].Path)
+	}
+	if rt.Gone || home == "" {
 		return rt
 	}
 	var identity teardown.RuntimeIdentity
@@ -392,8 +426,7 @@ func (a *addition) inWorktree(rt teardown.Runtime) teardown.Runtime {
 		identity = *rt.Identity
 	}
 	if identity.Worktree == "" {
-		// Its path was resolved before without an error.
-		identity.Worktree, _ = worktree.CanonicalPath(a.manifest.Worktrees[0].Path)
+		identity.Worktree = home
 		rt.Identity = &identity
 	}
 	return rt

@@ -17,24 +17,31 @@ import (
 
 type statusOptions struct {
 	*program
-	ID string
+	ID  string
+	All bool
 }
 
 func newStatusCommand(p *program) *cobra.Command {
 	o := &statusOptions{program: p}
-	return &cobra.Command{
+	command := &cobra.Command{
 		Use:   "status ID",
 		Short: "Show what a session holds, what was released, and what was kept and why",
 		Long: `Show what a session holds, what was released, and what was kept and why.
 
 The facts come from the database, so this works without Temporal too. While a
-finalization runs, Temporal adds what is being done at the moment.`,
+finalization runs, Temporal adds what is being done at the moment.
+
+A session that was restored has earlier generations; --all shows what became of
+each, too.`,
 		Example: `  unwind status s1
+  unwind status s1 --all
   unwind status s1 --json | jq -r '.worktrees[] | select(.disposition == "preserved") | .path'`,
 		Args:              takesID(&o.ID),
 		ValidArgsFunction: p.completeIDs,
 		RunE:              runs(o.run),
 	}
+	command.Flags().BoolVar(&o.All, "all", false, "earlier generations, too")
+	return command
 }
 
 func (o *statusOptions) run(ctx context.Context) error {
@@ -52,12 +59,38 @@ func (o *statusOptions) run(ctx context.Context) error {
 		defer server.Close()
 		seen.live = lookLive(ctx, server, f.config.UIURL, o.ID)
 	}
+	var earlier []teardown.Result
+	if o.All {
+		if earlier, err = f.earlier(ctx, seen); err != nil {
+			return err
+		}
+	}
 	if o.json {
-		o.printJSON(seen.report())
+		r := seen.report()
+		r.Earlier = earlier
+		o.printJSON(r)
 		return nil
 	}
 	o.printSight(seen)
+	for _, result := range earlier {
+		o.say("\nGeneration %d", result.Generation)
+		o.printResult(result)
+	}
 	return nil
+}
+
+// earlier answers what became of the generations before the session's own, the
+// newest first.
+func (f *facts) earlier(ctx context.Context, s sight) ([]teardown.Result, error) {
+	results := []teardown.Result{}
+	for generation := s.Session.Generation - 1; generation > 0; generation-- {
+		result, err := f.Result(ctx, s.Session.ID, generation)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, result)
+	}
+	return results, nil
 }
 
 // report is the status of a session with --json.
@@ -77,6 +110,8 @@ type report struct {
 	Resources         []resourceReport   `json:"resources"`
 	Finalization      *finalizationView  `json:"finalization"`
 	Live              *live              `json:"live,omitempty"`
+	// Earlier holds the results of earlier generations, with --all.
+	Earlier []teardown.Result `json:"earlier,omitempty"`
 }
 
 type runtimeReport struct {
@@ -164,7 +199,7 @@ func listed(details []string) []string {
 }
 
 // runtimes, leased and resources are those of the session's generation, with
-// what earlier ones have left behind.
+// runtimes that earlier ones have left behind.
 func (s sight) runtimes() []store.Runtime {
 	return of(s.Runtimes, func(rt store.Runtime) bool {
 		return rt.Generation == s.Session.Generation || rt.ReleasedAt == nil
@@ -176,7 +211,7 @@ func (s sight) leased() []store.LeasedWorktree {
 }
 
 func (s sight) resources() []store.Resource {
-	return of(s.Resources, func(r store.Resource) bool { return r.Generation == s.Session.Generation || r.ClearedAt == nil })
+	return of(s.Resources, func(r store.Resource) bool { return r.Generation == s.Session.Generation })
 }
 
 func isKept(wt store.LeasedWorktree) bool {

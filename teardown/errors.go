@@ -48,6 +48,8 @@ const (
 	CodeGitFailed        Code = "git_failed"
 	// CodeBusy: somebody else holds the lock that this step needs.
 	CodeBusy Code = "busy"
+	// CodeHostUnreachable: no worker of the session's host takes work.
+	CodeHostUnreachable Code = ReasonHostUnreachable
 	// CodeDatabaseUnavailable never parks a finalization.
 	CodeDatabaseUnavailable Code = "database_unavailable"
 	CodeTemporalUnavailable Code = "temporal_unavailable"
@@ -73,7 +75,8 @@ const (
 	CodePathNotUTF8     Code = "path_not_utf8"
 	CodeSessionNotFound Code = "session_not_found"
 	CodeSessionLive     Code = "session_live"
-	// CodeSessionTerminated: it was terminated while it was being started.
+	// CodeSessionTerminated: only a live session can do this, also if it was
+	// terminated while it was being started.
 	CodeSessionTerminated Code = "session_terminated"
 	// CodePathOccupied: something is where a worktree or a resource is to be.
 	CodePathOccupied     Code = "path_occupied"

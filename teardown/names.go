@@ -20,6 +20,9 @@ const (
 
 	// RetrySignal asks for one more round; its payload is a RetryRequest.
 	RetrySignal = "retry"
+	// RestoreUpdate makes the session live again; its payload is a RestoreRequest,
+	// its answer a RestoreResult. Send it with update-with-start.
+	RestoreUpdate = "restore"
 	// StatusQuery answers a Status at any time.
 	StatusQuery = "status"
 
@@ -41,6 +44,7 @@ const (
 	ReopenTaskActivity            = "ReopenTask"
 	RecreateWorktreeActivity      = "RecreateWorktree"
 	TerminateTaskSessionsActivity = "TerminateTaskSessions"
+	RestoreSessionActivity        = "RestoreSession"
 )
 
 // Search attributes, all of type Keyword.

@@ -44,6 +44,13 @@ func TestHistoriesReplay(t *testing.T) {
 			leave()
 			i.result(0, "retry", a.id, "--wait")
 		},
+		"preserved-then-restored": func(t *testing.T, i *installation, a *agent) {
+			i.worker()
+			write(t, filepath.Join(a.nested, "draft.md"), "mine\n")
+			i.result(3, "terminate", a.id, "--wait")
+			i.restore(a)
+			i.untilRunEnded(a, teardown.OutcomeRestored)
+		},
 		"cancelled-while-parked": func(t *testing.T, i *installation, a *agent) {
 			i.worker()
 			write(t, filepath.Join(a.nested, "draft.md"), "mine\n")

@@ -31,7 +31,9 @@ func FinalizeSession(ctx workflow.Context, in teardown.FinalizeSessionInput) (te
 	if err != nil {
 		return teardown.Result{}, err
 	}
-	return f.run(ctx)
+	result, err := f.run(ctx)
+	f.awaitRestores()
+	return result, err
 }
 
 // finalization is the state of one run.
@@ -45,7 +47,9 @@ type finalization struct {
 	steps    workflow.Context
 	logger   log.Logger
 	requests *requests
+	restores restores
 	begun    teardown.BeginResult
+	refused  error // why there is nothing to begin
 	status   teardown.Status
 	shown    shownAttributes
 	pause    time.Duration
@@ -83,6 +87,11 @@ func newFinalization(ctx workflow.Context, in teardown.FinalizeSessionInput, tas
 	}); err != nil {
 		return nil, err
 	}
+	if taskID == "" {
+		if err := f.listenForRestores(ctx); err != nil {
+			return nil, err
+		}
+	}
 	f.requests.listen(ctx)
 	return f, nil
 }
@@ -102,6 +111,7 @@ const (
 func (f *finalization) run(ctx workflow.Context) (teardown.Result, error) {
 	for {
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			f.awaitRestores()
 			return teardown.Result{}, f.continueAsNew(ctx)
 		}
 		before, asked := f.begun.Step, f.requests.any()
@@ -112,7 +122,7 @@ func (f *finalization) run(ctx workflow.Context) (teardown.Result, error) {
 			return teardown.Result{}, err
 		}
 		if f.begun.Outcome != "" {
-			if f.requests.any() {
+			if f.awaitRestores(); f.somethingNew() {
 				continue
 			}
 			reason := ""
@@ -130,17 +140,18 @@ func (f *finalization) run(ctx workflow.Context) (teardown.Result, error) {
 			switch {
 			case ended == again:
 				continue
-			case ended == released && !f.requests.any():
+			case ended == released:
+				if f.awaitRestores(); f.somethingNew() {
+					continue
+				}
 				f.show(ctx, teardown.PhaseFinished, "")
 				return f.result(teardown.OutcomeFinalized), nil
-			case ended == released:
-				continue
 			}
 		} else {
 			f.status.ParkedReason = f.begun.ParkedReason
 			f.show(ctx, teardown.PhaseParked, f.status.ParkedReason)
 		}
-		if f.requests.any() {
+		if f.somethingNew() {
 			continue
 		}
 		if f.in.OnParked == teardown.OnParkedReturn && ctx.Err() == nil {
@@ -155,7 +166,7 @@ func (f *finalization) run(ctx workflow.Context) (teardown.Result, error) {
 // begin asks the database what there is to do, and hands it the requests that
 // came in. They count as handled once it has answered.
 func (f *finalization) begin() error {
-	taken := f.requests.peek()
+	taken, ended := f.requests.peek(), f.restores.ended
 	in := teardown.BeginInput{
 		SessionID:  f.in.SessionID,
 		TaskID:     f.taskID,
@@ -169,11 +180,13 @@ func (f *finalization) begin() error {
 		var refused *temporal.ApplicationError
 		if errors.As(err, &refused) {
 			// Callers in any language find the code on the outermost error.
-			return temporal.NewNonRetryableApplicationError(refused.Message(), refused.Type(), nil)
+			err = temporal.NewNonRetryableApplicationError(refused.Message(), refused.Type(), nil)
 		}
+		f.refused = err
 		return err
 	}
 	f.requests.taken(len(taken))
+	f.restores.seen = ended
 	f.begun = begun
 	f.status.Host = begun.Host
 	f.status.Generation = begun.Step.Generation
@@ -301,7 +314,7 @@ func (f *finalization) park(ctx workflow.Context, o *obstacle) (verdict, error) 
 // that is cancelled just ends; requests that it has not handled are recorded
 // first.
 func (f *finalization) wait(ctx workflow.Context) error {
-	err := workflow.Await(ctx, f.requests.any)
+	err := workflow.Await(ctx, f.somethingNew)
 	if err != nil && f.requests.any() {
 		if beginErr := f.begin(); beginErr != nil {
 			f.logger.Error("A retry request could not be recorded", "error", beginErr)
@@ -309,6 +322,9 @@ func (f *finalization) wait(ctx workflow.Context) error {
 	}
 	return err
 }
+
+// somethingNew: a retry was asked for, or the session may have been restored.
+func (f *finalization) somethingNew() bool { return f.requests.any() || f.restores.unseen() }
 
 func (f *finalization) result(outcome teardown.Outcome) teardown.Result {
 	result := f.status.Result

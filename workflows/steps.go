@@ -46,8 +46,6 @@ func (f *finalization) askFacts(steps workflow.Context, summary string, activity
 // attempts are used up, or the host does not answer. A cancelled workflow lets
 // an attempt that runs come to its end, and starts no other.
 func (f *finalization) onHost(steps workflow.Context, hostID, summary string, activity, in, out any) *obstacle {
-	f.started(summary)
-	defer f.ended(summary)
 	policy := f.policy()
 	cancellable, cancel := workflow.WithCancel(steps)
 	defer cancel()
@@ -66,6 +64,10 @@ func (f *finalization) onHost(steps workflow.Context, hostID, summary string, ac
 		},
 	}
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		if !f.mayStep(steps) {
+			return superseded()
+		}
+		f.started(summary)
 		future := workflow.ExecuteActivity(workflow.WithActivityOptions(cancellable, options), activity, in)
 		if err := workflow.Await(steps, func() bool { return future.IsReady() || f.cancelled() }); err != nil {
 			return &obstacle{reason: teardown.ReasonAttemptsExhausted, failure: failureOf(err)}
@@ -74,6 +76,7 @@ func (f *finalization) onHost(steps workflow.Context, hostID, summary string, ac
 			cancel()
 		}
 		err := future.Get(steps, out)
+		f.ended(summary)
 		switch {
 		case err == nil:
 			return nil

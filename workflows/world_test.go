@@ -35,6 +35,7 @@ type world struct {
 	round       int64
 	parked      string
 	finished    bool
+	live        bool
 	runtimes    []teardown.RuntimeRef
 	removals    []teardown.Removal
 	resources   bool
@@ -45,6 +46,7 @@ type world struct {
 	onRemove    func(id string, attempt int) (teardown.WorktreeResult, error)
 	onPark      func(teardown.ParkInput) (teardown.ParkResult, error)
 	onFinish    func() (teardown.FinishResult, error)
+	onRestore   func(teardown.RestoreSessionInput) (teardown.RestoreResult, error)
 	removeTries map[string]int
 	runningNow  int
 	runningMost int
@@ -73,6 +75,7 @@ func newWorldOf(t *testing.T, options client.StartWorkflowOptions) *world {
 		teardown.DestroyRuntimeActivity:      w.destroy,
 		teardown.RemoveWorktreeActivity:      w.remove,
 		teardown.ClearAgentResourcesActivity: w.clear,
+		teardown.RestoreSessionActivity:      w.restore,
 	} {
 		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
@@ -129,6 +132,9 @@ func (w *world) begin(_ context.Context, in teardown.BeginInput) (teardown.Begin
 	}
 	if w.finished {
 		result.Outcome = teardown.OutcomeFinalized
+	}
+	if w.live {
+		result.Outcome = teardown.OutcomeRestored
 	}
 	return result, nil
 }
@@ -196,6 +202,19 @@ func (w *world) clear(_ context.Context, in teardown.ClearResourcesInput) (teard
 	return teardown.ClearResourcesResult{Resources: teardown.ResourcesResult{Cleared: 1}}, nil
 }
 
+func (w *world) restore(_ context.Context, in teardown.RestoreSessionInput) (teardown.RestoreResult, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note("restore generation %d", in.Generation)
+	if w.onRestore != nil {
+		if result, err := w.onRestore(in); err != nil {
+			return result, err
+		}
+	}
+	w.live = true
+	return teardown.RestoreResult{SessionID: in.SessionID, Generation: in.Generation + 1, Outcome: teardown.OutcomeRestored}, nil
+}
+
 func (w *world) park(_ context.Context, in teardown.ParkInput) (teardown.ParkResult, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,4 +275,28 @@ func retryable(code teardown.Code) error {
 
 func refusal(code teardown.Code) error {
 	return temporal.NewNonRetryableApplicationError("no", string(code), nil)
+}
+
+// restoring is one restore update and what it was answered.
+type restoring struct {
+	rejected, failed error
+	completed        bool
+	result           teardown.RestoreResult
+}
+
+func (w *world) restoreAfter(d time.Duration) *restoring {
+	r := &restoring{}
+	w.RegisterDelayedCallback(func() {
+		w.UpdateWorkflow(teardown.RestoreUpdate, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {},
+			OnReject: func(err error) { r.rejected = err },
+			OnComplete: func(result any, err error) {
+				r.completed, r.failed = true, err
+				if err == nil {
+					r.result = result.(teardown.RestoreResult)
+				}
+			},
+		}, teardown.RestoreRequest{RequestedBy: "test"})
+	}, d)
+	return r
 }

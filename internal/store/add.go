@@ -30,6 +30,8 @@ type NewSession struct {
 	// Lease lists registered worktrees that the session's task holds, and that the
 	// session shares with it.
 	Lease []string
+
+	generation int64
 }
 
 // NewRuntime is a runtime to register, with its identity pinned.
@@ -46,8 +48,9 @@ type NewWorktree struct {
 // NewResource is a resource to register.
 type NewResource struct{ ID, Kind, Path string }
 
-// AddSession registers a live session of generation 1 and leases its worktrees,
-// for itself and for its task, all or nothing. Added is false if the session is known with the same hash.
+// AddSession registers a live session, of generation 1 unless its id was used
+// before, and leases its worktrees, for itself and for its task, all or nothing.
+// Added is false if the session is known with the same hash.
 // The caller holds the path locks of the worktrees. Codes: conflict (the id or
 // a path is taken, or a resource and a worktree that is registered are not
 // apart, or a runtime is another session's; the message names the holder), task_closed, invalid_id,
@@ -72,39 +75,60 @@ func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err 
 	if known, err := knownAlready(ctx, tx, n); err != nil || known {
 		return false, err
 	}
-	holders := []Holder{{Kind: HolderSession, ID: n.ID, Generation: 1}}
+	var task []Holder
 	if n.TaskID != "" {
 		t, _, err := enterTask(ctx, tx, n.TaskID)
 		if err != nil {
 			return false, err
 		}
-		holders = append(holders, t.Holder())
+		task = append(task, t.Holder())
 	}
+	session, added, err := insertSession(ctx, tx, n)
+	if err != nil || !added {
+		return false, err
+	}
+	n.generation = session.Generation
+	return true, addHoldings(ctx, tx, n, append([]Holder{session.holder()}, task...))
+}
+
+// insertSession writes the session's row. Its generation is the first that no
+// finalization was ever about, for an id may be used again once its session was
+// deleted. Added is false if somebody else has added the same meanwhile.
+func insertSession(ctx context.Context, tx queries, n NewSession) (session Session, added bool, err error) {
 	at := now()
-	rows, err := tx.exec(ctx, `INSERT INTO sessions (id, host, task_id, manifest_hash, created_at, updated_at)
-		VALUES (?, ?, NULLIF(?, ''), ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-		n.ID, n.Host, n.TaskID, n.ManifestHash, at, at)
+	rows, err := tx.exec(ctx, `INSERT INTO sessions (id, host, task_id, generation, manifest_hash, created_at, updated_at)
+		VALUES (?, ?, NULLIF(?, ''),
+			(SELECT COALESCE(MAX(generation), 0) + 1 FROM finalizations WHERE holder_kind = 'session' AND holder_id = ?), ?, ?, ?)
+		ON CONFLICT (id) DO NOTHING`, n.ID, n.Host, n.TaskID, n.ID, n.ManifestHash, at, at)
 	if err != nil {
-		return false, err
+		return session, false, err
 	}
-	if rows == 0 { // somebody else has added it since we looked
-		_, err := knownAlready(ctx, tx, n)
-		return false, err
-	}
-	if err := addWorktrees(ctx, tx, n, holders); err != nil {
-		return false, err
-	}
-	if err := keepApart(ctx, tx, n); err != nil {
-		return false, err
-	}
-	for _, r := range n.Resources {
-		_, err := tx.exec(ctx, "INSERT INTO resources (id, session_id, generation, kind, path) VALUES (?, ?, 1, ?, ?)",
-			r.ID, n.ID, r.Kind, r.Path)
-		if err != nil {
-			return false, err
+	if rows == 0 {
+		if _, err := knownAlready(ctx, tx, n); err != nil {
+			return session, false, err
 		}
 	}
-	return true, addRuntimes(ctx, tx, n)
+	session, err = sessionOf(ctx, tx, n.ID)
+	return session, rows == 1, err
+}
+
+// addHoldings registers the worktrees, for these holders, and the session's
+// runtimes and resources, for its generation.
+func addHoldings(ctx context.Context, tx queries, n NewSession, holders []Holder) error {
+	if err := addWorktrees(ctx, tx, n, holders); err != nil {
+		return err
+	}
+	if err := keepApart(ctx, tx, n); err != nil {
+		return err
+	}
+	for _, r := range n.Resources {
+		_, err := tx.exec(ctx, "INSERT INTO resources (id, session_id, generation, kind, path) VALUES (?, ?, ?, ?, ?)",
+			r.ID, n.ID, n.generation, r.Kind, r.Path)
+		if err != nil {
+			return err
+		}
+	}
+	return addRuntimes(ctx, tx, n)
 }
 
 func addRuntimes(ctx context.Context, tx queries, n NewSession) error {
@@ -121,7 +145,7 @@ func addRuntimes(ctx context.Context, tx queries, n NewSession) error {
 	}
 	for _, r := range n.Runtimes {
 		_, err := tx.exec(ctx, `INSERT INTO runtimes (id, session_id, generation, kind, role, handle, state)
-			VALUES (?, ?, 1, ?, ?, ?, ?)`, r.ID, n.ID, r.Handle.Kind, r.Handle.Role, JSONOf(r.Handle), state)
+			VALUES (?, ?, ?, ?, ?, ?, ?)`, r.ID, n.ID, n.generation, r.Handle.Kind, r.Handle.Role, JSONOf(r.Handle), state)
 		if err != nil {
 			return err
 		}

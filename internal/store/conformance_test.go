@@ -26,10 +26,11 @@ type promise struct {
 // TestConformance runs every promise on both databases.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	suite := slices.Concat(addPromises, attemptPromises, beginPromises, claimPromises, choicePromises, detailPromises, faultPromises,
-		finishPromises, hostPromises, leasePromises, listPromises, observePromises, parkPromises, releasePromises, resourcePromises,
-		resultPromises, retryPromises, runtimePromises, sessionPromises, snapshotPromises, startPromises, strayPromises, taskPromises, treePromises,
-		unboundPromises, vanishedPromises, watchPromises, worktreePromises)
+	suite := slices.Concat(addPromises, attachPromises, attemptPromises, beginPromises, choicePromises, claimPromises, deletePromises,
+		detailPromises, faultPromises, finishPromises, forkPromises, hostPromises, leasePromises, listPromises, observePromises,
+		parkPromises, releasePromises, resourcePromises, restorePromises, resultPromises, retryPromises, runtimePromises,
+		sessionPromises, snapshotPromises, startPromises, strayPromises, taskPromises, treePromises, turnPromises, unboundPromises,
+		vanishedPromises, watchPromises, worktreePromises)
 	for _, dialect := range dialects {
 		t.Run(string(dialect), func(t *testing.T) {
 			t.Parallel()

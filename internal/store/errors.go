@@ -183,6 +183,11 @@ func named(me Holder) string {
 	return "Session " + me.ID
 }
 
+func sessionTerminated(id string) error {
+	return &teardown.Error{Code: teardown.CodeSessionTerminated, Message: fmt.Sprintf(
+		"Session %s is terminated; `unwind restore %s` makes it live again", id, id)}
+}
+
 func conflict(format string, args ...any) error {
 	return &teardown.Error{Code: teardown.CodeConflict, Message: fmt.Sprintf(format, args...)}
 }

@@ -64,6 +64,11 @@ func (s Session) Held(now time.Time) bool {
 	return s.HeldBy != ""
 }
 
+// holder is the session at its generation.
+func (s Session) holder() Holder {
+	return Holder{Kind: HolderSession, ID: s.ID, Generation: s.Generation}
+}
+
 // TerminatedAtGeneration reports whether the session is terminated and still at
 // the given generation.
 func (s Session) TerminatedAtGeneration(generation int64) bool {

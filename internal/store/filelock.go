@@ -35,8 +35,7 @@ func lockFile(ctx context.Context, path string) (*os.File, error) {
 		select {
 		case <-ctx.Done():
 			_ = file.Close()
-			return nil, &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: ctx.Err(),
-				Message: "Another process is migrating the database; try again when it is done"}
+			return nil, migratedElsewhere(ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"unwind/teardown"
 )
@@ -27,6 +28,9 @@ type location struct {
 	path    string // of SQLite's file
 	dsn     string
 	secrets []string // what must never appear in a message
+	// migrationPatience is how long to wait for another process that migrates
+	// Postgres; 0 means defaultMigrationPatience.
+	migrationPatience time.Duration
 }
 
 // locate reads "sqlite:///abs/path.db" or "postgres://…". Its errors never

@@ -1,13 +1,17 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/pressly/goose/v3"
@@ -22,11 +26,19 @@ import (
 type MigrationReport struct {
 	From, To int64    // schema versions
 	Applied  []string // file names, in the order in which they ran
+	// Snapshot is a copy of the SQLite database as it was before; "" if there was
+	// nothing to copy. It is never deleted.
+	Snapshot string
 }
 
 // Migrate brings the database at url to this program's schema version; a
-// missing SQLite file is made. Several at once wait for each other. A database
-// of a newer version is left as it is: CodeSchemaVersion.
+// missing SQLite file is made. Several at once wait for each other, for at most
+// five minutes. A database of a newer version is left as it is:
+// CodeSchemaVersion.
+//
+// A SQLite database with facts is copied first, to a file beside it. Each
+// migration is one transaction, which fails, and leaves the database as it was,
+// if a fact would be lost or changed by it.
 func Migrate(ctx context.Context, url string) (MigrationReport, error) {
 	at, err := locate(url)
 	if err != nil {
@@ -37,7 +49,7 @@ func Migrate(ctx context.Context, url string) (MigrationReport, error) {
 			return MigrationReport{}, err
 		}
 	}
-	return at.migrate(ctx)
+	return at.migrate(ctx, at.migrations())
 }
 
 // SchemaVersion answers the version of the database at url, 0 if it was never
@@ -58,13 +70,13 @@ func SchemaVersion(ctx context.Context, url string) (have, want int64, err error
 		return 0, want, err
 	}
 	defer db.Close()
-	have, err = appliedVersion(ctx, queries{db}, at.dialect)
+	have, err = at.appliedVersion(ctx, queries{db}, at.migrations())
 	return have, want, at.explain(err)
 }
 
-// migrate runs what is missing. SQLite has no lock for this that spans several
-// transactions, hence the file.
-func (l location) migrate(ctx context.Context) (report MigrationReport, err error) {
+// migrate runs what is missing of these files. SQLite has no lock for this that
+// spans several transactions, hence the file.
+func (l location) migrate(ctx context.Context, files fs.FS) (report MigrationReport, err error) {
 	if l.dialect == SQLite {
 		if err := l.create(); err != nil {
 			return report, err
@@ -80,23 +92,24 @@ func (l location) migrate(ctx context.Context) (report MigrationReport, err erro
 		return report, err
 	}
 	defer db.Close()
-	report.From, err = appliedVersion(ctx, queries{db}, l.dialect)
+	report.From, err = l.appliedVersion(ctx, queries{db}, files)
 	if err != nil {
 		return report, l.explain(err)
 	}
-	if report.From > l.wantedVersion() {
+	newest := newestVersion(files)
+	if report.From > newest {
 		return report, l.checkVersion(report.From)
 	}
-	if l.dialect == SQLite && report.From == 0 {
-		blank, err := isBlank(ctx, queries{db})
-		if err != nil {
-			return report, l.explain(err)
-		}
-		if !blank {
-			return report, l.anothersDatabase()
+	if l.dialect == SQLite {
+		if err := l.beforeMigrating(ctx, db, &report, newest); err != nil {
+			return report, err
 		}
 	}
-	provider, err := l.provider(db.DB, l.migrations())
+	before, err := takeInventory(ctx, db.DB, l.dialect)
+	if err != nil {
+		return report, l.explain(err)
+	}
+	provider, err := l.provider(db.DB, files, before)
 	if err != nil {
 		return report, l.explain(err)
 	}
@@ -107,8 +120,45 @@ func (l location) migrate(ctx context.Context) (report MigrationReport, err erro
 	for _, result := range results {
 		report.Applied = append(report.Applied, result.Source.Path)
 	}
-	report.To, err = appliedVersion(ctx, queries{db}, l.dialect)
+	report.To, err = l.appliedVersion(ctx, queries{db}, files)
 	return report, l.explain(err)
+}
+
+// beforeMigrating refuses a file of another program, and copies one that holds
+// facts and is about to be changed.
+func (l location) beforeMigrating(ctx context.Context, db *sqlx.DB, report *MigrationReport, newest int64) error {
+	if report.From == 0 {
+		blank, err := isBlank(ctx, queries{db})
+		if err == nil && !blank {
+			err = l.anothersDatabase()
+		}
+		return l.explain(err)
+	}
+	if report.From == newest {
+		return nil
+	}
+	var err error
+	report.Snapshot, err = l.snapshot(ctx, db, report.From)
+	return err
+}
+
+// snapshot copies the database, with what its journal holds, to a new file beside
+// it that only its owner can read.
+func (l location) snapshot(ctx context.Context, db *sqlx.DB, version int64) (string, error) {
+	path := fmt.Sprintf("%s.v%d-%s", l.path, version, time.Now().UTC().Format("20060102T150405.000000Z"))
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = file.Close()
+	}
+	if err == nil {
+		_, err = db.ExecContext(ctx, "VACUUM INTO ?", path)
+	}
+	if err != nil {
+		_ = os.Remove(path)
+		return "", &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: err, Message: fmt.Sprintf(
+			"No copy of the database could be made at %s, so it was not migrated; check that there is room on the disk", path)}
+	}
+	return path, nil
 }
 
 // connectToMigrate opens connections apart from the store's. SQLite's enforce
@@ -128,29 +178,91 @@ func (l location) migrations() fs.FS {
 	return migrations.Postgres()
 }
 
-func (l location) provider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
-	quiet := goose.WithSlog(slog.New(slog.DiscardHandler))
+func (l location) provider(db *sql.DB, files fs.FS, before inventory) (*goose.Provider, error) {
+	dialect := database.DialectPostgres
 	if l.dialect == SQLite {
-		store, err := database.NewStore(database.DialectSQLite3, migrations.Table)
-		if err != nil {
-			return nil, err
-		}
-		return goose.NewProvider(goose.DialectCustom, db, files, quiet,
-			goose.WithDisableGlobalRegistry(true), goose.WithStore(checkedStore{store}))
+		dialect = database.DialectSQLite3
 	}
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
+	store, err := database.NewStore(dialect, migrations.Table)
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider(goose.DialectPostgres, db, files, quiet,
-		goose.WithDisableGlobalRegistry(true), goose.WithTableName(migrations.Table), goose.WithSessionLocker(locker))
+	options := []goose.ProviderOption{
+		goose.WithSlog(slog.New(slog.DiscardHandler)), goose.WithDisableGlobalRegistry(true),
+		goose.WithStore(checkedStore{Store: store, dialect: l.dialect, before: before}),
+		// Two branches of development may have taken their numbers in another order
+		// than that in which they came together.
+		goose.WithAllowOutofOrder(true),
+	}
+	if l.dialect == Postgres {
+		options = append(options, goose.WithSessionLocker(migrationLock{patience: l.migrationPatience}))
+	}
+	return goose.NewProvider(goose.DialectCustom, db, files, options...)
 }
 
-// checkedStore refuses a migration of SQLite that leaves a dangling reference.
-// Its Insert is the last statement in the migration's transaction.
-type checkedStore struct{ database.Store }
+// migrationLock is a Postgres advisory lock, under the number that goose's own
+// has, and with a time limit.
+type migrationLock struct{ patience time.Duration }
+
+const defaultMigrationPatience = 5 * time.Minute
+
+// SessionLock is goose's.
+func (m migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(m.patience, defaultMigrationPatience))
+	defer cancel()
+	for {
+		var free bool
+		if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", lock.DefaultLockID).Scan(&free); err != nil && ctx.Err() == nil {
+			return err
+		}
+		if free {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return migratedElsewhere(ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// SessionUnlock is goose's.
+func (m migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", lock.DefaultLockID)
+	return err
+}
+
+func migratedElsewhere(cause error) error {
+	return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: cause,
+		Message: "Another process is migrating the database; try again when it is done"}
+}
+
+// checkedStore refuses a migration that loses or changes a fact, or, on SQLite,
+// leaves a dangling reference. Its Insert is the last statement in the
+// migration's transaction.
+type checkedStore struct {
+	database.Store
+	dialect Dialect
+	before  inventory
+}
 
 func (c checkedStore) Insert(ctx context.Context, db database.DBTxConn, request database.InsertRequest) error {
+	if c.dialect == SQLite {
+		if err := checkReferences(ctx, db); err != nil {
+			return err
+		}
+	}
+	after, err := takeInventory(ctx, db, c.dialect)
+	if err != nil {
+		return err
+	}
+	if lost := c.before.lost(after); len(lost) > 0 {
+		return fmt.Errorf("%s; if somebody has changed them meanwhile, stop the workers and migrate again", strings.Join(lost, ", "))
+	}
+	return c.Store.Insert(ctx, db, request)
+}
+
+func checkReferences(ctx context.Context, db database.DBTxConn) error {
 	rows, err := db.QueryContext(ctx, "SELECT DISTINCT \"table\" FROM pragma_foreign_key_check")
 	if err != nil {
 		return err
@@ -170,10 +282,14 @@ func (c checkedStore) Insert(ctx context.Context, db database.DBTxConn, request 
 	if len(broken) > 0 {
 		return fmt.Errorf("rows of %s would refer to rows that do not exist", strings.Join(broken, ", "))
 	}
-	return c.Store.Insert(ctx, db, request)
+	return nil
 }
 
 func (l location) migrationFailed(err error) error {
+	var ours *teardown.Error
+	if errors.As(err, &ours) {
+		return ours
+	}
 	if troubleOf(err) == troubleAway {
 		return l.explain(err)
 	}
@@ -186,30 +302,53 @@ func (l location) migrationFailed(err error) error {
 }
 
 // wantedVersion is the newest version among the embedded migrations.
-func (l location) wantedVersion() int64 {
-	var newest int64
-	names, _ := fs.Glob(l.migrations(), "*.sql")
-	for _, name := range names {
-		if version, err := goose.NumericComponent(name); err == nil {
-			newest = max(newest, version)
-		}
-	}
-	return newest
+func (l location) wantedVersion() int64 { return newestVersion(l.migrations()) }
+
+func newestVersion(files fs.FS) int64 {
+	all := versions(files)
+	return all[len(all)-1]
 }
 
-// appliedVersion reads goose's table without making it, as goose would.
-func appliedVersion(ctx context.Context, q queries, dialect Dialect) (int64, error) {
+// versions lists those of the files, in order.
+func versions(files fs.FS) []int64 {
+	var all []int64
+	names, _ := fs.Glob(files, "*.sql")
+	for _, name := range names {
+		if version, err := goose.NumericComponent(name); err == nil {
+			all = append(all, version)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// appliedVersion reads goose's table without making it, as goose would. It is
+// the last version up to which nothing is missing, or the newest one that was
+// applied if that is newer than all of the files.
+func (l location) appliedVersion(ctx context.Context, q queries, files fs.FS) (int64, error) {
 	exists := "SELECT to_regclass(?) IS NOT NULL"
-	if dialect == SQLite {
+	if l.dialect == SQLite {
 		exists = "SELECT COUNT(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = ?"
 	}
 	var migrated bool
 	if _, err := q.one(ctx, &migrated, exists, migrations.Table); err != nil || !migrated {
 		return 0, err
 	}
-	var version int64
-	_, err := q.one(ctx, &version, "SELECT COALESCE(MAX(version_id), 0) FROM "+migrations.Table+" WHERE is_applied")
-	return version, err
+	var applied []int64
+	if err := q.all(ctx, &applied, "SELECT version_id FROM "+migrations.Table+" WHERE is_applied AND version_id > 0 ORDER BY version_id"); err != nil || len(applied) == 0 {
+		return 0, err
+	}
+	if newest := applied[len(applied)-1]; newest > newestVersion(files) {
+		return newest, nil
+	}
+	var have int64
+	for _, version := range versions(files) {
+		if !slices.Contains(applied, version) {
+			break
+		}
+		have = version
+	}
+	return have, nil
 }
 
 // isBlank reports whether a SQLite file has no tables but goose's, as a crash

@@ -56,7 +56,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 			return nil, at.cannotOpen(err)
 		}
 	}
-	have, err := appliedVersion(ctx, queries{db}, at.dialect)
+	have, err := at.appliedVersion(ctx, queries{db}, at.migrations())
 	if err == nil {
 		err = at.checkVersion(have)
 	}
@@ -172,7 +172,7 @@ func (l location) makeFile(ctx context.Context) error {
 			return l.explain(err)
 		}
 	}
-	_, err = l.migrate(ctx)
+	_, err = l.migrate(ctx, l.migrations())
 	return err
 }
 

@@ -6,8 +6,8 @@ import (
 	"unwind/teardown"
 )
 
-// ResourcesLeft lists what is not cleared yet: of the step's generation and of
-// earlier ones, in the order in which they were registered.
+// ResourcesLeft lists what is not cleared yet of the step's generation, in the
+// order in which it was registered. A restore has written anew what it took over.
 func (s *Store) ResourcesLeft(ctx context.Context, step teardown.Step, secretsOnly bool) ([]Resource, error) {
 	var left []Resource
 	err := s.read(ctx, func(q queries) (err error) {
@@ -33,7 +33,7 @@ func secrets(resources []Resource) []Resource {
 func resourcesLeft(ctx context.Context, q queries, sessionID string, generation int64) ([]Resource, error) {
 	var left []Resource
 	err := q.all(ctx, &left, "SELECT "+resourceColumns+` FROM resources
-		WHERE session_id = ? AND generation <= ? AND cleared_at IS NULL ORDER BY generation, id`, sessionID, generation)
+		WHERE session_id = ? AND generation = ? AND cleared_at IS NULL ORDER BY id`, sessionID, generation)
 	return left, err
 }
 

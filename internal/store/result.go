@@ -174,7 +174,7 @@ func resultOf(w Worktree, lease Lease) teardown.WorktreeResult {
 func resourceCounts(ctx context.Context, q queries, me Holder) (counts teardown.ResourcesResult, err error) {
 	var resources []Resource
 	err = q.all(ctx, &resources, "SELECT "+resourceColumns+` FROM resources
-		WHERE session_id = ? AND (generation = ? OR (generation < ? AND cleared_at IS NULL))`, me.ID, me.Generation, me.Generation)
+		WHERE session_id = ? AND generation = ?`, me.ID, me.Generation)
 	for _, r := range resources {
 		if r.ClearedAt != nil {
 			counts.Cleared++

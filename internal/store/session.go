@@ -103,6 +103,9 @@ func setTerminated(ctx context.Context, tx queries, session Session, source stri
 	}
 	at := now()
 	session.TerminatedAt, session.UpdatedAt, session.TerminationSource = &at, at, readable(source, maxText)
+	if _, err := tx.exec(ctx, "DELETE FROM turns WHERE session_id = ?", session.ID); err != nil {
+		return session, err
+	}
 	_, err := tx.exec(ctx, "UPDATE sessions SET terminated_at = ?, termination_source = ?, updated_at = ? WHERE id = ?",
 		at, session.TerminationSource, at, session.ID)
 	return session, err

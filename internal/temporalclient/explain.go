@@ -76,3 +76,11 @@ func code(err error) codes.Code {
 	}
 	return codes.Unknown
 }
+
+// Ended reports whether what was asked of a run came too late: it has just
+// ended, and the next request starts another one.
+func Ended(err error) bool {
+	var notFound *serviceerror.NotFound
+	var aborted *serviceerror.WorkflowNotReady
+	return errors.As(err, &notFound) || errors.As(err, &aborted)
+}

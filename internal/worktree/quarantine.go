@@ -125,11 +125,15 @@ func putBack(quarantine, path string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrExist):
-		return &teardown.Error{Code: teardown.CodePathOccupied, Details: []string{printable(quarantine)}, Message: fmt.Sprintf(
-			"something else is at %s by now, so the worktree stays at %s; move one of them", printable(path), printable(quarantine))}
+		return pathTaken(path, quarantine)
 	}
 	return &teardown.Error{Code: errnoCode(err), Retryable: true, Details: []string{printable(quarantine)}, Cause: err,
 		Message: fmt.Sprintf("the worktree could not be put back from %s", printable(quarantine))}
+}
+
+func pathTaken(path, quarantine string) error {
+	return &teardown.Error{Code: teardown.CodePathOccupied, Details: []string{printable(quarantine)}, Message: fmt.Sprintf(
+		"something else is at %s by now, so the worktree stays at %s; move one of them", printable(path), printable(quarantine))}
 }
 
 // err is the verdict as an error, for callers that need the worktree whole.

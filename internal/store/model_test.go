@@ -1,0 +1,559 @@
+package store_test
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"unwind/internal/store"
+	"unwind/teardown"
+)
+
+// TestRandomSequencesKeepTheInvariants runs sequences of what users, workflows,
+// crashes and lost histories do against a small reference model. The disk is
+// the model's own; every fact is the database's.
+func TestRandomSequencesKeepTheInvariants(t *testing.T) {
+	t.Parallel()
+	// Unless asked for more, few of them run with every build.
+	if checks := flag.Lookup("rapid.checks"); checks != nil && checks.Value.String() == checks.DefValue {
+		_ = flag.Set("rapid.checks", "25")
+	}
+	_ = flag.Set("rapid.nofailfile", "true")
+	for _, dialect := range dialects {
+		t.Run(string(dialect), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, dialect)
+			n := 0
+			rapid.Check(t, func(rt *rapid.T) {
+				n++
+				m := &model{T: rt, b: &bundle{Store: b.Store, t: t, url: b.url}, prefix: fmt.Sprintf("m%d", n),
+					sessions: map[string]*modelSession{}, trees: map[string]*modelTree{}}
+				rt.Repeat(map[string]func(*rapid.T){
+					"":          m.check,
+					"add":       m.add,
+					"attach":    m.attach,
+					"fork":      m.fork,
+					"terminate": m.terminate,
+					"hold":      m.hold,
+					"edit":      m.edit,
+					"run":       m.run,
+					"run on":    m.run,
+					"remove":    m.remove,
+					"go on":     m.goOn,
+					"advance":   m.goOn,
+					"crash":     m.crash,
+					"lose":      m.loseHistory,
+					"park":      m.park,
+					"finish":    m.finish,
+					"retry":     m.retry,
+					"restore":   m.restore,
+					"delete":    m.delete,
+					"turn":      m.turn,
+				})
+				m.settle()
+			})
+		})
+	}
+}
+
+// model is what the world looks like, whatever the database says.
+type model struct {
+	*rapid.T
+	b        *bundle
+	prefix   string
+	made     int
+	sessions map[string]*modelSession
+	trees    map[string]*modelTree
+}
+
+type modelSession struct {
+	live       bool
+	generation int64
+	holds      []string // worktrees, while live or not yet released
+	agent      bool     // its runtime lives
+	turn       string
+	// What a run of its finalization knows; nil without one.
+	step *teardown.Step
+	plan []string
+	// history is what became of the generations that are over.
+	history map[int64]teardown.Outcome
+}
+
+// modelTree is one worktree on disk. An attempt that is under way holds its path
+// lock.
+type modelTree struct {
+	path     string
+	dirty    bool
+	aside    bool
+	gone     bool
+	removals int
+	attempt  *modelAttempt
+}
+
+type modelAttempt struct {
+	step  teardown.Step
+	stage int
+}
+
+func (m *model) name(kind string) string {
+	m.made++
+	return fmt.Sprintf("%s%s%d", m.prefix, kind, m.made)
+}
+
+func pick[V any](m *model, from map[string]V, wanted func(V) bool, what string) (string, V) {
+	var ids []string
+	for id, one := range from {
+		if wanted(one) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	if len(ids) == 0 {
+		m.Skip("none")
+	}
+	id := rapid.SampledFrom(ids).Draw(m.T, what)
+	return id, from[id]
+}
+
+func anySession(*modelSession) bool { return true }
+
+// newTree is a worktree at a path of its own, or inside one that a live session
+// holds.
+func (m *model) newTree() (string, store.NewWorktree) {
+	id := m.name("w")
+	path := "/wt/" + id
+	for _, outer := range m.trees {
+		if !outer.gone && !outer.aside && strings.Count(outer.path, "/") == 2 && rapid.Bool().Draw(m.T, "inside") {
+			path = outer.path + "/" + id
+			break
+		}
+	}
+	return id, store.NewWorktree{ID: id, Repository: "/src", Path: path, Branch: "agent/" + id, Nonce: id}
+}
+
+func (m *model) add(*rapid.T) {
+	id := m.name("s")
+	n := store.NewSession{ID: id, Host: m.prefix, ManifestHash: id,
+		Runtimes: []store.NewRuntime{{ID: id + "r", Handle: teardown.Runtime{Kind: teardown.KindProcess, PID: 2}}}}
+	for range rapid.IntRange(0, 2).Draw(m.T, "worktrees") {
+		_, w := m.newTree()
+		n.Worktrees = append(n.Worktrees, w)
+	}
+	added, err := m.b.AddSession(ctx, n)
+	if code := teardown.CodeOf(err); code == teardown.CodeWorktreeDeleting || code == teardown.CodeWorktreeMissing {
+		return // inside one that may go at any moment
+	}
+	require.NoError(m, err)
+	require.True(m, added)
+	s := &modelSession{live: true, generation: 1, agent: true, history: map[int64]teardown.Outcome{}}
+	m.sessions[id] = s
+	m.hand(s, n.Worktrees)
+}
+
+func (m *model) hand(s *modelSession, worktrees []store.NewWorktree) {
+	for _, w := range worktrees {
+		m.trees[w.ID] = &modelTree{path: w.Path}
+		s.holds = append(s.holds, w.ID)
+	}
+}
+
+func (m *model) attach(*rapid.T) {
+	id, s := pick(m, m.sessions, anySession, "session")
+	_, w := m.newTree()
+	_, err := m.b.Attach(ctx, store.NewSession{ID: id, Host: m.prefix, Worktrees: []store.NewWorktree{w}})
+	switch code := teardown.CodeOf(err); {
+	case !s.live:
+		require.Equal(m, teardown.CodeSessionTerminated, code)
+	case code == teardown.CodeWorktreeDeleting, code == teardown.CodeWorktreeMissing:
+	default:
+		require.NoError(m, err)
+		m.hand(s, []store.NewWorktree{w})
+	}
+}
+
+func (m *model) fork(*rapid.T) {
+	id, parent := pick(m, m.sessions, anySession, "parent")
+	child := m.name("s")
+	_, added, err := m.b.Fork(ctx, store.Fork{Parent: id, Child: child, Seen: parent.holds})
+	if !parent.live {
+		require.Equal(m, teardown.CodeSessionTerminated, teardown.CodeOf(err))
+		return
+	}
+	if teardown.CodeOf(err) == teardown.CodeWorktreeDeleting {
+		return // below one that is being removed, and that the claim will keep
+	}
+	require.NoError(m, err)
+	require.True(m, added)
+	m.sessions[child] = &modelSession{live: true, generation: 1, holds: slices.Clone(parent.holds), history: map[int64]teardown.Outcome{}}
+}
+
+func (m *model) terminate(*rapid.T) {
+	id, s := pick(m, m.sessions, anySession, "session")
+	_, changed, err := m.b.Terminate(ctx, id, "test")
+	require.NoError(m, err)
+	require.Equal(m, s.live, changed)
+	s.live, s.turn = false, ""
+}
+
+func (m *model) hold(*rapid.T) {
+	id, _ := pick(m, m.sessions, anySession, "session")
+	by := rapid.SampledFrom([]string{"", "me"}).Draw(m.T, "by")
+	_, err := m.b.Hold(ctx, id, nil, by)
+	require.NoError(m, err)
+}
+
+// edit is an agent or a person at work, who finds the directory by its path.
+func (m *model) edit(*rapid.T) {
+	_, w := pick(m, m.trees, func(w *modelTree) bool { return !w.gone && !w.aside }, "worktree")
+	w.dirty = rapid.Bool().Draw(m.T, "dirty")
+}
+
+// run is a workflow from its beginning to its removal plan. Whether one is under
+// way already makes no difference.
+func (m *model) run(*rapid.T) {
+	id, s := pick(m, m.sessions, anySession, "session")
+	begun, err := m.b.Begin(ctx, teardown.BeginInput{SessionID: id})
+	if s.live {
+		require.Equal(m, teardown.CodeSessionLive, teardown.CodeOf(err))
+		return
+	}
+	require.NoError(m, err)
+	if begun.Outcome != "" || begun.ParkedReason != "" {
+		return
+	}
+	require.Equal(m, s.generation, begun.Step.Generation)
+	for _, runtime := range begun.Runtimes {
+		s.agent = false
+		_, err := m.b.RuntimeReleased(ctx, begun.Step, runtime.ID, "ended", "", teardown.RuntimeResult{Outcome: teardown.RuntimeReleased})
+		require.NoError(m, err)
+	}
+	plan, err := m.b.ReleaseLeases(ctx, begun.Step)
+	require.NoError(m, err)
+	require.False(m, plan.Superseded || plan.Parked)
+	require.False(m, s.agent, "I2: no worktree is touched while a runtime lives")
+	s.step, s.plan, s.holds = &begun.Step, planned(plan), nil
+}
+
+// remove is the first step of an attempt: it takes the path lock and claims.
+func (m *model) remove(*rapid.T) {
+	_, s := pick(m, m.sessions, func(s *modelSession) bool { return s.step != nil && len(s.plan) > 0 }, "session")
+	id := rapid.SampledFrom(s.plan).Draw(m.T, "worktree")
+	if m.trees[id].attempt != nil {
+		m.Skip("busy")
+	}
+	claim, err := m.b.Claim(ctx, *s.step, id)
+	require.NoError(m, err)
+	if claim.Go {
+		m.trees[id].attempt = &modelAttempt{step: *s.step}
+	}
+}
+
+func (m *model) goOn(*rapid.T) {
+	id, w := pick(m, m.trees, func(w *modelTree) bool { return w.attempt != nil }, "worktree")
+	m.advance(id, w)
+}
+
+// advance does the next step of an attempt, in the order of R6.
+func (m *model) advance(id string, w *modelTree) {
+	row, err := m.b.Worktree(ctx, id)
+	require.NoError(m, err)
+	a := w.attempt
+	const look, rename, lookAgain, unlink, record = 0, 1, 2, 3, 4
+	if a.stage == look && row.QuarantinePath != "" && (w.aside || w.gone) {
+		a.stage = lookAgain // what an earlier attempt has left
+		if row.CondemnedAt != nil {
+			a.stage = unlink
+		}
+	}
+	switch a.stage {
+	case look:
+		if w.dirty {
+			m.keep(id, w, false)
+			return
+		}
+		quarantine := row.QuarantinePath
+		if quarantine == "" {
+			quarantine = "/wt/." + id + ".unwind-" + id
+		}
+		require.NoError(m, m.b.MovingAside(ctx, a.step, id, quarantine))
+		a.stage = rename
+	case rename:
+		m.mayTouch(id)
+		w.aside = true
+		a.stage = lookAgain
+	case lookAgain:
+		if w.dirty {
+			w.aside = false
+			m.keep(id, w, false)
+			return
+		}
+		require.NoError(m, m.b.Condemned(ctx, id))
+		a.stage = unlink
+	case unlink:
+		m.mayTouch(id)
+		require.False(m, w.dirty, "I4: work would be lost")
+		if !w.gone {
+			w.removals++
+		}
+		w.aside, w.gone = false, true
+		a.stage = record
+	case record:
+		_, err := m.b.Removed(ctx, a.step, id, teardown.WorktreeResult{Disposition: teardown.DispositionRemoved})
+		require.NoError(m, err)
+		w.attempt = nil
+	}
+}
+
+// mayTouch: nobody holds what is about to be moved or deleted.
+func (m *model) mayTouch(id string) {
+	var held []string
+	require.NoError(m, m.b.DB().Select(&held, m.b.DB().Rebind("SELECT holder_id FROM leases WHERE worktree_id = ? AND released_at IS NULL"), id))
+	require.Empty(m, held, "I9: %s is held", id)
+}
+
+func (m *model) keep(id string, w *modelTree, quarantine bool) {
+	_, err := m.b.Preserved(ctx, w.attempt.step, id, modified, quarantine)
+	require.NoError(m, err)
+	w.attempt = nil
+}
+
+// crash ends an attempt; its lock goes with it.
+func (m *model) crash(*rapid.T) {
+	_, w := pick(m, m.trees, func(w *modelTree) bool { return w.attempt != nil }, "worktree")
+	w.attempt = nil
+}
+
+func (m *model) loseHistory(*rapid.T) {
+	_, s := pick(m, m.sessions, func(s *modelSession) bool { return s.step != nil }, "session")
+	s.step, s.plan = nil, nil
+}
+
+func (m *model) park(*rapid.T) {
+	_, s := pick(m, m.sessions, func(s *modelSession) bool { return s.step != nil }, "session")
+	reason := rapid.SampledFrom([]string{teardown.ReasonPreserved, teardown.ReasonAttemptsExhausted}).Draw(m.T, "reason")
+	_, err := m.b.Park(ctx, teardown.ParkInput{Step: *s.step, Reason: reason})
+	if err != nil {
+		requireCode(m.b.t, teardown.CodeInternal, false, err)
+	}
+}
+
+func (m *model) finish(*rapid.T) {
+	id, s := pick(m, m.sessions, func(s *modelSession) bool { return s.step != nil }, "session")
+	done, err := m.b.Finish(ctx, *s.step)
+	require.NoError(m, err)
+	if done.Superseded || done.Result.Outcome != teardown.OutcomeFinalized || s.step.Generation != s.generation {
+		return
+	}
+	require.False(m, s.live || s.agent)
+	for _, w := range done.Result.Worktrees {
+		require.True(m, w.Disposition.Final(), "%s: %+v", id, w)
+	}
+	s.history[s.generation] = teardown.OutcomeFinalized
+}
+
+func (m *model) retry(*rapid.T) {
+	id, s := pick(m, m.sessions, anySession, "session")
+	_, _, err := m.b.Retry(ctx, id, store.RetryOptions{})
+	if s.live {
+		require.Equal(m, teardown.CodeSessionLive, teardown.CodeOf(err))
+	} else if err != nil {
+		require.Equal(m, teardown.CodeConflict, teardown.CodeOf(err))
+	}
+}
+
+// restore is R8: the locks of all paths, a look, and one transaction.
+func (m *model) restore(*rapid.T) {
+	id, s := pick(m, m.sessions, anySession, "session")
+	if s.live {
+		if s.generation == 1 {
+			_, err := m.b.Restore(ctx, store.Restoration{SessionID: id, Generation: 1})
+			require.Equal(m, teardown.CodeSessionLive, teardown.CodeOf(err))
+		}
+		return
+	}
+	runtimes, worktrees, err := m.b.Restorable(ctx, id, s.generation)
+	require.NoError(m, err)
+	r := store.Restoration{SessionID: id, Generation: s.generation}
+	for _, w := range worktrees {
+		if m.trees[w.ID].attempt != nil {
+			m.Skip("busy")
+		}
+	}
+	for _, runtime := range runtimes {
+		if s.agent {
+			r.Alive = append(r.Alive, runtime.ID)
+		}
+	}
+	var back []*modelTree
+	for _, w := range worktrees {
+		tree := m.trees[w.ID]
+		if w.State == store.WorktreeRemoved || w.CondemnedAt != nil || tree.gone {
+			continue
+		}
+		tree.aside = false
+		back = append(back, tree)
+		r.Intact = append(r.Intact, w.ID)
+	}
+	restored, err := m.b.Restore(ctx, r)
+	if code := teardown.CodeOf(err); code == teardown.CodeWorktreeDeleting || code == teardown.CodeWorktreeMissing {
+		return // inside one that somebody else is removing
+	}
+	require.NoError(m, err)
+	require.Len(m, restored.Worktrees, len(back))
+	require.Equal(m, s.generation+1, restored.Session.Generation)
+	if _, over := s.history[s.generation]; !over {
+		s.history[s.generation] = teardown.OutcomeRestored
+	}
+	s.live, s.holds = true, slices.Clone(r.Intact)
+	s.generation++
+}
+
+func (m *model) delete(*rapid.T) {
+	id, s := pick(m, m.sessions, anySession, "session")
+	_, deleted, err := m.b.DeleteSession(ctx, id)
+	if err != nil {
+		require.False(m, deleted)
+		return
+	}
+	require.False(m, s.live || s.agent || len(s.holds) > 0, "%s is live or holds something", id)
+	delete(m.sessions, id)
+}
+
+func (m *model) turn(*rapid.T) {
+	id, s := pick(m, m.sessions, anySession, "session")
+	if s.turn != "" && rapid.Bool().Draw(m.T, "end") {
+		_, ended, err := m.b.EndTurn(ctx, id, s.turn)
+		require.NoError(m, err)
+		require.True(m, ended)
+		s.turn = ""
+		return
+	}
+	busy := false
+	for _, other := range m.sessions {
+		shares := other == s || slices.ContainsFunc(other.holds, func(w string) bool { return slices.Contains(s.holds, w) })
+		busy = busy || other.live && other.turn != "" && shares
+	}
+	turn := m.name("t")
+	_, err := m.b.BeginTurn(ctx, id, turn, "test")
+	switch {
+	case !s.live:
+		require.Equal(m, teardown.CodeSessionTerminated, teardown.CodeOf(err))
+	case busy:
+		require.Equal(m, teardown.CodeBusy, teardown.CodeOf(err))
+	default:
+		require.NoError(m, err)
+		s.turn = turn
+	}
+}
+
+// check compares the facts with the model after each step.
+func (m *model) check(*rapid.T) {
+	for id, s := range m.sessions {
+		session, err := m.b.Session(ctx, id)
+		require.NoError(m, err)
+		require.Equal(m, s.generation, session.Generation, id)
+		require.Equal(m, s.live, session.TerminatedAt == nil, id)
+		detail, err := m.b.SessionDetail(ctx, id)
+		require.NoError(m, err)
+		var holds []string
+		for _, l := range detail.Worktrees {
+			if l.Lease.ReleasedAt == nil {
+				holds = append(holds, l.Worktree.ID)
+				tree := m.trees[l.Worktree.ID]
+				require.False(m, tree.gone || tree.aside, "I9: %s is held by %s and not at its path", l.Worktree.ID, id)
+				require.Equal(m, store.WorktreeActive, l.Worktree.State, l.Worktree.ID)
+				require.Equal(m, s.generation, l.Lease.Generation, "an older generation holds nothing")
+			}
+		}
+		require.ElementsMatch(m, s.holds, holds, id)
+		for _, f := range detail.Finalizations {
+			if outcome, over := s.history[f.Generation]; over {
+				require.Equal(m, outcome, f.Outcome, "I6: %s at generation %d", id, f.Generation)
+			}
+		}
+		over := s.live
+		for _, f := range detail.Finalizations {
+			over = over || f.Generation == s.generation && (f.FinishedAt != nil || f.ParkedAt != nil)
+		}
+		_, listed, err := m.b.DueSession(ctx, id, time.Now())
+		require.NoError(m, err)
+		require.Equal(m, !over && !session.Held(time.Now()), listed, "I1: %s is found from the facts alone", id)
+	}
+	for id, w := range m.trees {
+		require.LessOrEqual(m, w.removals, 1, "%s was removed twice", id)
+		require.False(m, w.gone && w.dirty, "I4: work was lost in %s", id)
+		row, err := m.b.Worktree(ctx, id)
+		require.NoError(m, err)
+		if row.State == store.WorktreeRemoved || row.State == store.WorktreePreserved && row.QuarantinePath == "" || row.State == store.WorktreeActive {
+			require.False(m, w.aside, "%s is in quarantine and its row does not know", id)
+		}
+		if row.State == store.WorktreeRemoved {
+			require.True(m, w.gone, "%s is still there and its row says removed", id)
+		}
+	}
+}
+
+// settle lets everything come to its end: nothing is stuck.
+func (m *model) settle() {
+	for _, w := range m.trees {
+		w.attempt, w.dirty = nil, false
+	}
+	for id := range m.sessions {
+		_, err := m.b.Hold(ctx, id, nil, "")
+		require.NoError(m, err)
+		_, _, err = m.b.Terminate(ctx, id, "test")
+		require.NoError(m, err)
+		m.sessions[id].live = false
+	}
+	for range 6 {
+		for id := range m.sessions {
+			m.finalizeWhole(id)
+		}
+	}
+	for id := range m.sessions {
+		summary, err := m.b.Result(ctx, id, m.sessions[id].generation)
+		require.NoError(m, err)
+		require.Equal(m, teardown.OutcomeFinalized, summary.Outcome, "%s does not come to its end: %+v", id, summary)
+	}
+}
+
+func (m *model) finalizeWhole(id string) {
+	if _, _, err := m.b.Retry(ctx, id, store.RetryOptions{IfParked: true}); err != nil {
+		require.Equal(m, teardown.CodeConflict, teardown.CodeOf(err))
+		return
+	}
+	begun, err := m.b.Begin(ctx, teardown.BeginInput{SessionID: id})
+	require.NoError(m, err)
+	for _, runtime := range begun.Runtimes {
+		_, err := m.b.RuntimeReleased(ctx, begun.Step, runtime.ID, "ended", "", teardown.RuntimeResult{Outcome: teardown.RuntimeReleased})
+		require.NoError(m, err)
+	}
+	for range 3 { // an ancestor is reopened by its last child
+		plan, err := m.b.ReleaseLeases(ctx, begun.Step)
+		require.NoError(m, err)
+		for _, worktree := range planned(plan) {
+			claim, err := m.b.Claim(ctx, begun.Step, worktree)
+			require.NoError(m, err)
+			if !claim.Go {
+				continue
+			}
+			w := m.trees[worktree]
+			w.attempt = &modelAttempt{step: begun.Step}
+			for w.attempt != nil {
+				m.advance(worktree, w)
+			}
+		}
+	}
+	done, err := m.b.Finish(ctx, begun.Step)
+	require.NoError(m, err)
+	if done.Superseded {
+		_, err = m.b.Park(ctx, teardown.ParkInput{Step: begun.Step, Reason: teardown.ReasonAttemptsExhausted})
+		require.NoError(m, err)
+	}
+}

@@ -104,11 +104,14 @@ func TestBusyHostIsNotAwayWithAThousandStepsWaiting(t *testing.T) {
 	i.must("terminate", a.id)
 	i.until("the only slot taken", func() bool { return exists(mark) })
 	many := strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + "-' || n"
-	i.sql(`INSERT INTO sessions (id, host, terminated_at, created_at, updated_at)
-			SELECT '`+many+`, 'h1', now(), '2026-01-02', '2026-01-02' FROM generate_series(1, `+strconv.Itoa(waiting)+`) n`,
+	// Terminated last: a finalization that began before its runtime was there would
+	// have nothing to wait for.
+	i.sql(`INSERT INTO sessions (id, host, created_at, updated_at)
+			SELECT '`+many+`, 'h1', '2026-01-02', now() FROM generate_series(1, `+strconv.Itoa(waiting)+`) n`,
 		`INSERT INTO runtimes (id, session_id, generation, kind, role, state, handle)
 			SELECT '`+many+`, '`+many+`, 1, 'process', 'agent', 'running',
-				'{"kind":"process","role":"agent","pid":4194304,"start_time":1,"gone":true}' FROM generate_series(1, `+strconv.Itoa(waiting)+`) n`)
+				'{"kind":"process","role":"agent","pid":4194304,"start_time":1,"gone":true}' FROM generate_series(1, `+strconv.Itoa(waiting)+`) n`,
+		"UPDATE sessions SET terminated_at = now() WHERE terminated_at IS NULL")
 	last := teardown.FinalizeSessionID(strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + "-" + strconv.Itoa(waiting))
 	i.until("the last one has waited longer than allowed", func() bool { return i.timeouts(last) > 0 })
 	loads, err := i.store().HostLoads(t.Context())

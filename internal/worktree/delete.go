@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -17,35 +19,54 @@ import (
 // again.
 const refills = 3
 
+// deleters bounds how many directories of one tree are emptied at a time.
+const deleters = 4
+
 // deletion deletes one tree by descriptors: no link is followed and no mount
 // entered. Its own .git file goes last, so that what is left after a crash
 // still says what it was.
 type deletion struct {
 	descent
-	ctx      context.Context
+	*deleting
+	// inside: the top of this descent is not the root of the tree.
+	inside bool
+}
+
+// deleting is what the descents into one tree share.
+type deleting struct {
+	ctx  context.Context
+	dev  uint64
+	euid int
+	// slots are those for further descents.
+	slots chan struct{}
+
+	mutex    sync.Mutex // for what follows
 	progress func(teardown.Progress)
 	reached  func(step string)
-	dev      uint64
-	euid     int
 	done     teardown.Progress
+	failed   error
+}
+
+func newDeletion(ctx context.Context, progress func(teardown.Progress), reached func(string)) *deletion {
+	return &deletion{deleting: &deleting{ctx: ctx, progress: progress, reached: reached, euid: os.Geteuid(),
+		slots: make(chan struct{}, min(deleters, runtime.GOMAXPROCS(0))-1), done: teardown.Progress{Step: "deleting"}}}
 }
 
 // deleteDirectory deletes dir and everything in it. That it is gone already is
 // success.
 func deleteDirectory(ctx context.Context, dir string, progress func(teardown.Progress), reached func(string)) error {
-	d := &deletion{ctx: ctx, progress: progress, reached: reached, euid: os.Geteuid(), done: teardown.Progress{Step: "deleting"}}
+	d := newDeletion(ctx, progress, reached)
 	return d.delete(dir, func(parent int) error {
-		if err := d.unlink(d.fd(), ".git", 0); err != nil {
+		if err := d.unlink(d.fd(), ".git", 0, 0); err != nil {
 			return err
 		}
-		return d.unlink(parent, filepath.Base(dir), unix.AT_REMOVEDIR)
+		return d.unlink(parent, filepath.Base(dir), unix.AT_REMOVEDIR, 0)
 	})
 }
 
 // emptyDirectory deletes everything in dir but its .git file.
 func emptyDirectory(ctx context.Context, dir string, progress func(teardown.Progress), reached func(string)) error {
-	d := &deletion{ctx: ctx, progress: progress, reached: reached, euid: os.Geteuid(), done: teardown.Progress{Step: "deleting"}}
-	return d.delete(dir, func(int) error { return nil })
+	return newDeletion(ctx, progress, reached).delete(dir, func(int) error { return nil })
 }
 
 // delete empties dir, and then does the rest with its parent.
@@ -65,10 +86,71 @@ func (d *deletion) delete(dir string, rest func(parent int) error) error {
 		return ignoreAbsent(err)
 	}
 	if err := d.empty(); err != nil {
+		d.fail(err)
 		return err
 	}
-	d.report()
+	d.progress(d.done)
 	return rest(parent)
+}
+
+// handOver has another descent delete a directory of the top level, if one is
+// free.
+func (d *deletion) handOver(name string) bool {
+	select {
+	case d.slots <- struct{}{}:
+	default:
+		return false
+	}
+	parent, err := duplicate(d.fd())
+	if err != nil {
+		<-d.slots
+		return false
+	}
+	d.top().handed.Go(func() {
+		other := &deletion{deleting: d.deleting, inside: true}
+		d.fail(other.deleteIn(parent, name))
+		other.close()
+		_ = unix.Close(parent)
+		<-d.slots
+	})
+	return true
+}
+
+func (d *deletion) deleteIn(parent int, name string) error {
+	if err := d.open(parent, name); err != nil {
+		return ignoreAbsent(err)
+	}
+	for range refills {
+		if err := d.empty(); err != nil {
+			return err
+		}
+		err := d.unlink(parent, name, unix.AT_REMOVEDIR, 0)
+		if !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
+		if err := d.list(); err != nil {
+			return err
+		}
+	}
+	return d.unlink(parent, name, unix.AT_REMOVEDIR, 0)
+}
+
+func (d *deleting) fail(err error) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if d.failed == nil {
+		d.failed = err
+	}
+}
+
+// stopped answers why not to go on.
+func (d *deleting) stopped() error {
+	if err := d.ctx.Err(); err != nil {
+		return err
+	}
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.failed
 }
 
 func ignoreAbsent(err error) error {
@@ -113,7 +195,7 @@ func (d *deletion) open(parent int, name string) error {
 func (d *deletion) empty() error {
 	refilled := map[fileID]int{}
 	for {
-		if err := d.ctx.Err(); err != nil {
+		if err := d.stopped(); err != nil {
 			return err
 		}
 		if name, more := d.next(); more {
@@ -122,14 +204,15 @@ func (d *deletion) empty() error {
 			}
 			continue
 		}
+		d.top().handed.Wait()
 		if len(d.levels) == 1 {
-			return nil
+			return d.stopped()
 		}
 		name, id := d.top().name, d.top().id
 		if err := d.leave(); err != nil {
 			return err
 		}
-		err := d.unlink(d.fd(), name, unix.AT_REMOVEDIR)
+		err := d.unlink(d.fd(), name, unix.AT_REMOVEDIR, 0)
 		if errors.Is(err, unix.ENOTEMPTY) && refilled[id] < refills {
 			refilled[id]++
 			err = d.open(d.fd(), name)
@@ -141,7 +224,7 @@ func (d *deletion) empty() error {
 }
 
 func (d *deletion) remove(name string) error {
-	if len(d.levels) == 1 && name == ".git" {
+	if len(d.levels) == 1 && !d.inside && name == ".git" {
 		return nil
 	}
 	s, err := statAt(d.fd(), name)
@@ -149,25 +232,25 @@ func (d *deletion) remove(name string) error {
 		return ignoreAbsent(err)
 	}
 	if s.kind == unix.S_IFDIR {
+		if d.handOver(name) {
+			return nil
+		}
 		return d.open(d.fd(), name)
 	}
-	if err := d.unlink(d.fd(), name, 0); err != nil {
-		return err
-	}
-	d.done.Bytes += s.size
-	return nil
+	return d.unlink(d.fd(), name, 0, s.size)
 }
 
-func (d *deletion) unlink(dir int, name string, flags int) error {
+func (d *deletion) unlink(dir int, name string, flags int, size int64) error {
 	err := ignoreAbsent(unix.Unlinkat(dir, name, flags))
 	if err != nil {
 		return fmt.Errorf("%s: %w", printable(name), err)
 	}
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.done.Bytes += size
 	if d.done.Files++; d.done.Files%256 == 0 {
-		d.report()
+		d.progress(d.done)
 	}
 	d.reached("deleting")
 	return nil
 }
-
-func (d *deletion) report() { d.progress(d.done) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +26,8 @@ type level struct {
 	names []string
 	// node is the walk's number for the directory.
 	node int32
+	// handed are the directories in it that others delete meanwhile.
+	handed sync.WaitGroup
 }
 
 // descent is a depth-first way through a tree by descriptors, so that neither
@@ -118,12 +121,16 @@ func (d *descent) leave() error {
 
 func (d *descent) close() {
 	for _, level := range d.levels {
+		level.handed.Wait()
 		if level.dir != nil {
 			_ = level.dir.Close()
 		}
 	}
 	d.levels = nil
 }
+
+// duplicate answers another descriptor of a directory, which no child inherits.
+func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
 
 func openRetry(dir int, name string) (int, error) {
 	for {

@@ -129,15 +129,24 @@ func (j *AdminJournal) failed(err error) error {
 // draftMark ends the name of a file that is being written.
 const draftMark = ".new"
 
-// writeDurably replaces a small file as a whole.
+// writeDurably replaces a small file as a whole, and outlives a loss of power.
 func writeDurably(path string, content []byte) error {
+	return replaceFile(path, content, (*os.File).Sync)
+}
+
+// writeWhole replaces a small file as a whole.
+func writeWhole(path string, content []byte) error {
+	return replaceFile(path, content, func(*os.File) error { return nil })
+}
+
+func replaceFile(path string, content []byte, sync func(*os.File) error) error {
 	temporary := path + draftMark
 	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(content)
-	err = errors.Join(err, file.Sync(), file.Close())
+	err = errors.Join(err, sync(file), file.Close())
 	if err == nil {
 		err = os.Rename(temporary, path)
 	}

@@ -26,7 +26,7 @@ func mark(admin, quarantine string) error {
 	lock := filepath.Join(admin, lockFile)
 	// An empty lock after a crash would look like a person's.
 	draft := filepath.Join(admin, "unwind-locked")
-	if err := writeDurably(draft, []byte(lockReason+quarantine+"\n")); err != nil {
+	if err := writeWhole(draft, []byte(lockReason+quarantine+"\n")); err != nil {
 		return err
 	}
 	if err := renameNoReplace(draft, lock); err != nil {
@@ -61,14 +61,14 @@ func markError(admin string, err error) Finding {
 // is that of the quarantine, with a detached HEAD. The directory is condemned, so
 // there is no way back.
 func release(admin, quarantine, head string) error {
-	if err := writeDurably(filepath.Join(admin, "gitdir"), []byte(filepath.Join(quarantine, ".git")+"\n")); err != nil {
+	if err := writeWhole(filepath.Join(admin, "gitdir"), []byte(filepath.Join(quarantine, ".git")+"\n")); err != nil {
 		return err
 	}
 	path := filepath.Join(admin, "HEAD")
 	if at, err := readSmall(path); err != nil || head == "" || !strings.HasPrefix(at, "ref: ") {
 		return err
 	}
-	return writeDurably(path, []byte(head+"\n"))
+	return writeWhole(path, []byte(head+"\n"))
 }
 
 // claimedAt reports whether what is at a path says that it is the worktree of

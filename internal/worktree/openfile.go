@@ -27,7 +27,7 @@ func openRegular(root int, path string, check func(dir int) error) (*os.File, st
 
 // openParent opens the directory that holds a relative path, in the same way.
 func openParent(root int, path string, check func(dir int) error) (dir int, name string, err error) {
-	dir, err = unix.Dup(root)
+	dir, err = duplicate(root)
 	if err != nil {
 		return -1, "", err
 	}
@@ -80,7 +80,7 @@ func openRegularFD(dir int, name string) (int, stat, error) {
 // way; "" is root itself.
 func openDirectoryAt(root int, path string) (int, error) {
 	if path == "" {
-		return unix.Dup(root)
+		return duplicate(root)
 	}
 	parent, name, err := openParent(root, path, nil)
 	if err != nil {

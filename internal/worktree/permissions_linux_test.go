@@ -1,11 +1,16 @@
 package worktree
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"unwind/teardown"
 )
 
 // TestHalfDeletedGoesOn: a deletion that failed is retryable, and the next
@@ -91,4 +96,32 @@ func freeze(path string, on bool) error {
 		flags &^= immutable
 	}
 	return unix.IoctlSetPointerInt(int(dir.Fd()), unix.FS_IOC_SETFLAGS, flags)
+}
+
+// TestDeletionFailsInManyPlaces: no part of it goes on when it has failed.
+func TestDeletionFailsInManyPlaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := &world{t: t}
+	for i := range 200 {
+		w.put(filepath.Join(dir, "tree", strconv.Itoa(i%20), strconv.Itoa(i), "file.txt"), "x")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	steps := 0
+	err := deleteDirectory(ctx, filepath.Join(dir, "tree"), func(teardown.Progress) {}, func(string) {
+		if steps++; steps == 50 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	after := steps
+	w.do(deleteDirectory(t.Context(), filepath.Join(dir, "tree"), func(teardown.Progress) {}, func(string) {}))
+	if steps != after {
+		t.Errorf("%d steps after it had failed", steps-after)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
 }

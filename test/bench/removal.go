@@ -114,36 +114,27 @@ func manyRemovals(ctx context.Context, o options) ([]row, error) {
 	}
 	defer p.clear()
 	const oneByOne = `for path; do git -C "$REPOSITORY" worktree remove "$path" || exit 1; done`
-	var seconds [2][]float64
-	for range removalRounds {
-		for i, command := range [][]string{
-			{filepath.Join(o.programs, "unwind"), "worktree", "remove"},
-			{"env", "REPOSITORY=" + p.repository, "sh", "-c", oneByOne, "sh"},
-		} {
-			var paths []string
-			for n := range manyWorktrees {
-				name := "many" + strconv.Itoa(n)
-				if err := p.add(ctx, name); err != nil {
-					return nil, err
-				}
-				paths = append(paths, p.worktree(name))
-			}
-			time.Sleep(rest)
-			began := time.Now()
-			if err := p.command(ctx, command[0], append(command[1:], paths...)...); err != nil {
+	var seconds [2]float64
+	for i, command := range [][]string{
+		{filepath.Join(o.programs, "unwind"), "worktree", "remove"},
+		{"env", "REPOSITORY=" + p.repository, "sh", "-c", oneByOne, "sh"},
+	} {
+		var paths []string
+		for n := range manyWorktrees {
+			name := fmt.Sprintf("many%d-%d", i, n)
+			if err := p.add(ctx, name); err != nil {
 				return nil, err
 			}
-			seconds[i] = append(seconds[i], time.Since(began).Seconds())
-			if err := p.git(ctx, append([]string{"branch", "-qD"}, p.branches...)...); err != nil {
-				return nil, err
-			}
-			p.branches = nil
+			paths = append(paths, p.worktree(name))
 		}
+		time.Sleep(rest)
+		began := time.Now()
+		if err := p.command(ctx, command[0], append(command[1:], paths...)...); err != nil {
+			return nil, err
+		}
+		seconds[i] = time.Since(began).Seconds()
 	}
-	for i := range seconds {
-		slices.Sort(seconds[i])
-	}
-	u, b := manyWorktrees/seconds[0][removalRounds/2], manyWorktrees/seconds[1][removalRounds/2]
+	u, b := manyWorktrees/seconds[0], manyWorktrees/seconds[1]
 	return []row{{fmt.Sprintf("worktrees of %d files removed per second, %d in one call", manyFiles, manyWorktrees),
 		fmt.Sprintf("%.1f", u), fmt.Sprintf("%.1f", b), times(u, b)}}, nil
 }
@@ -152,7 +143,6 @@ func manyRemovals(ctx context.Context, o options) ([]row, error) {
 type place struct {
 	dir, repository string
 	env             []string
-	branches        []string
 }
 
 func newPlace(ctx context.Context, files int) (*place, error) {
@@ -191,7 +181,6 @@ func (p *place) clear() { _ = os.RemoveAll(p.dir) }
 func (p *place) worktree(name string) string { return filepath.Join(p.dir, "wt", name) }
 
 func (p *place) add(ctx context.Context, name string) error {
-	p.branches = append(p.branches, "agent/"+name)
 	return p.git(ctx, "worktree", "add", "-q", "-b", "agent/"+name, p.worktree(name))
 }
 

@@ -112,7 +112,7 @@ func (e *Engine) gitFor(gitDir string, hooks Hooks) *repositoryGit {
 // run answers git's standard output. Every other outcome than success without a
 // warning is a *GitError.
 func (g *repositoryGit) run(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	var stdout bytes.Buffer
+	var stdout strings.Builder
 	if err := g.stream(ctx, stdin, &stdout, args...); err != nil {
 		return "", err
 	}

@@ -148,7 +148,6 @@ func TestRestoreAdoptsARuntimeThatLives(t *testing.T) {
 	i.add(a)
 	i.must("hold", a.id)
 	i.must("terminate", a.id)
-	i.untilRunEnded(a, teardown.OutcomeDeferred)
 	restored := i.restore(a)
 	require.Equal(t, []string{a.tmuxSession}, restoredNames(restored.Runtimes))
 	require.Empty(t, gone(restored.Resources))

@@ -1,3 +1,5 @@
+//go:build linux
+
 package resource_test
 
 import (
@@ -101,4 +103,48 @@ func TestWhatCannotBeCreated(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(content))
 	require.NoFileExists(t, filepath.Join(root, "a"), "without its source nothing is made")
+}
+
+// A FIFO goes although somebody waits at it, and nobody is left waiting for us:
+// nothing is opened to be cleared.
+func TestClearLetsGoOfFIFOsWithSomebodyAtThem(t *testing.T) {
+	t.Parallel()
+	for name, flag := range map[string]int{"a reader": os.O_RDONLY, "a writer": os.O_WRONLY} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, root := creating(t)
+			path := filepath.Join(root, "events")
+			require.NoError(t, unix.Mkfifo(path, 0o600))
+			// Another name of the same FIFO, by which whoever waits is let go.
+			keep := filepath.Join(t.TempDir(), "keep")
+			require.NoError(t, os.Link(path, keep))
+			waiting := make(chan *os.File)
+			go func() {
+				file, _ := os.OpenFile(keep, flag, 0) // waits for the other end
+				waiting <- file
+			}()
+			outcome, err := c.Clear(t.Context(), resource.Item{Kind: teardown.ResourceFIFO, Path: path}, nil)
+			require.NoError(t, err)
+			require.False(t, outcome.AlreadyGone)
+			require.NoFileExists(t, path)
+			require.Zero(t, openFiles(t, path), "nothing of it is left open")
+			other, err := os.OpenFile(keep, os.O_RDWR, 0)
+			require.NoError(t, err)
+			require.NoError(t, (<-waiting).Close())
+			require.NoError(t, other.Close())
+		})
+	}
+}
+
+// openFiles counts this process's descriptors of a path, which may be unlinked.
+func openFiles(t *testing.T, path string) (n int) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, path) {
+			n++
+		}
+	}
+	return n
 }

@@ -33,7 +33,7 @@ func main() {
 	flag.IntVar(&o.sessions, "sessions", 100, "sessions terminated at once")
 	flag.IntVar(&o.singles, "singles", 40, "sessions terminated one at a time")
 	flag.IntVar(&o.files, "files", 200, "files in each worktree")
-	flag.StringVar(&o.only, "only", "", "one part: finalizations, statements, removals, passes")
+	flag.StringVar(&o.only, "only", "", "one part: finalizations, statements, removals, passes, runtimes")
 	flag.StringVar(&o.sizes, "sizes", "20000,100000", "files in the worktrees that are removed one at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -55,7 +55,7 @@ func run(ctx context.Context, o options) error {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context, options) ([]row, error)
-	}{{"finalizations", finalizations}, {"statements", statements}, {"removals", removals}, {"passes", passes}} {
+	}{{"finalizations", finalizations}, {"statements", statements}, {"removals", removals}, {"passes", passes}, {"runtimes", runtimes}} {
 		if o.only != "" && o.only != part.name {
 			continue
 		}

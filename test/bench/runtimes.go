@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"unwind/internal/runtime"
+	"unwind/internal/runtime/kinds"
+	"unwind/teardown"
+)
+
+// probed and destroyed are the numbers of tmux sessions.
+const (
+	probed    = 500
+	destroyed = 100
+)
+
+// runtimes measures one look at many sessions, and their end, each against the
+// plain tmux command for each session.
+func runtimes(ctx context.Context, _ options) ([]row, error) {
+	s, err := newScene(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer s.clear()
+	say("Starting %d tmux sessions.", probed)
+	handles, err := s.handles(ctx, "a", probed)
+	if err != nil {
+		return nil, err
+	}
+	looked, err := s.probe(ctx, handles)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := s.destroy(ctx, handles)
+	return []row{looked, ended}, err
+}
+
+// handles starts sessions and pins them.
+func (s *scene) handles(ctx context.Context, prefix string, n int) ([]teardown.Runtime, error) {
+	handles := make([]teardown.Runtime, n)
+	for i := range handles {
+		name := prefix + strconv.Itoa(i)
+		if err := s.tmux(ctx, "new-session", "-d", "-s", name, "-e", runtime.RunVariable+"="+name, "-c", "/", "exec sleep 3600"); err != nil {
+			return nil, err
+		}
+		pinned, err := kinds.All()[teardown.KindTmux].Pin(ctx, teardown.Runtime{Kind: teardown.KindTmux, Role: teardown.RoleAgent, Socket: s.socket, Session: name})
+		if err != nil {
+			return nil, err
+		}
+		handles[i] = pinned
+	}
+	return handles, nil
+}
+
+func (s *scene) probe(ctx context.Context, handles []teardown.Runtime) (row, error) {
+	began := time.Now()
+	for i, answer := range kinds.All().ProbeAll(ctx, handles) {
+		if answer.Err != nil || answer.State != runtime.Alive {
+			return row{}, fmt.Errorf("session %d is %v: %w", i, answer.State, answer.Err)
+		}
+	}
+	ours := time.Since(began)
+	began = time.Now()
+	for _, handle := range handles {
+		if err := s.tmux(ctx, "has-session", "-t", "="+handle.Session); err != nil {
+			return row{}, err
+		}
+	}
+	plain := time.Since(began)
+	return row{fmt.Sprintf("look whether %d tmux sessions live; tmux has-session for each", len(handles)),
+		milliseconds(ours), milliseconds(plain), times(ours.Seconds(), plain.Seconds())}, nil
+}
+
+func (s *scene) destroy(ctx context.Context, handles []teardown.Runtime) (row, error) {
+	began := time.Now()
+	for _, handle := range handles[:destroyed] {
+		outcome, err := kinds.All()[teardown.KindTmux].Destroy(ctx, handle, runtime.Options{})
+		if err != nil || !outcome.Runtime.Outcome.Released() {
+			return row{}, fmt.Errorf("session %s is %s: %w", handle.Session, outcome.Runtime.Outcome, err)
+		}
+	}
+	ours := time.Since(began)
+	began = time.Now()
+	for _, handle := range handles[destroyed : 2*destroyed] {
+		if err := s.tmux(ctx, "kill-session", "-t", "="+handle.Session); err != nil {
+			return row{}, err
+		}
+	}
+	plain := time.Since(began)
+	return row{fmt.Sprintf("end %d tmux sessions one after the other (sessions/s; tmux kill-session, which verifies nothing)", destroyed),
+		fmt.Sprintf("%.1f", perSecond(destroyed, ours)), fmt.Sprintf("%.1f", perSecond(destroyed, plain)),
+		times(perSecond(destroyed, ours), perSecond(destroyed, plain))}, nil
+}

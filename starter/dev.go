@@ -45,10 +45,11 @@ func newDevCommand(p *program) *cobra.Command {
 	o := &devOptions{program: p}
 	command := &cobra.Command{
 		Use:   "dev",
-		Short: "Run Temporal and a worker on this machine, with no set-up",
-		Long: `Run Temporal's development server and a worker on this machine until Ctrl-C, with
-all data below the state directory. A healthy server that is already at the
-address is used, and left running.
+		Short: "Run Temporal, a worker and the sessions' page on this machine, with no set-up",
+		Long: `Run Temporal's development server, a worker and what serve does on this machine until
+Ctrl-C, with all data below the state directory. A healthy server that is already at
+the address is used, and left running. If UNWIND_LISTEN is taken, the page gets a free
+port.
 
 The worker's log goes to standard error, the server's to dev/temporal.log in the
 state directory.`,
@@ -73,7 +74,9 @@ state directory.`,
 type ready struct {
 	Address string `json:"temporal_address"`
 	WebUI   string `json:"web_ui"`
-	Host    string `json:"host"`
+	// Sessions is the address of the page and the API.
+	Sessions string `json:"sessions"`
+	Host     string `json:"host"`
 	// Reused: the server was already there and will be left running.
 	Reused    bool `json:"reused"`
 	ServerPID int  `json:"server_pid,omitempty"`
@@ -105,7 +108,7 @@ func (o *devOptions) run(ctx context.Context) error {
 	defer held.Release()
 	d := &development{devOptions: o, config: c, address: net.JoinHostPort(loopback, strconv.Itoa(o.Port))}
 	defer d.stop()
-	for _, start := range []func(context.Context) error{d.startServer, func(ctx context.Context) error { return d.startWorker(ctx, workerPath) }} {
+	for _, start := range []func(context.Context) error{d.startServer, func(ctx context.Context) error { return d.startWorker(ctx, workerPath) }, d.startPage} {
 		if err := start(ctx); err != nil {
 			return err
 		}
@@ -179,6 +182,7 @@ type development struct {
 	reused  bool
 	server  *child
 	worker  *child
+	page    *devPage
 }
 
 // child is a process that we started.
@@ -238,6 +242,7 @@ func (d *development) stop() {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(again)
+	d.page.stop()
 	d.worker.stop(d.config.StopTimeout+workerStopSlack, again)
 	d.server.stop(serverStopLimit, again)
 }
@@ -443,6 +448,9 @@ func (d *development) announce() {
 	if d.worker != nil {
 		r.WorkerPID = d.worker.Process.Pid
 	}
+	if d.page != nil {
+		r.Sessions = d.page.url
+	}
 	if d.json {
 		d.printJSON(r)
 		return
@@ -453,6 +461,9 @@ func (d *development) announce() {
 	}
 	if r.WebUI != "" {
 		d.say("Web UI     %s", r.WebUI)
+	}
+	if r.Sessions != "" {
+		d.say("Sessions   %s", r.Sessions)
 	}
 	d.say("Database   %s", d.config.Database())
 	d.say("Host       %s", d.config.Host)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"unwind/internal/forge"
 	"unwind/teardown"
 )
 
@@ -54,12 +55,12 @@ func checkManifest(m *teardown.Manifest) error {
 			return &teardown.Error{Code: teardown.CodeInvalidID, Message: id.field + ": " + err.Error()}
 		}
 	}
-	for field, n := range map[string]int{"runtimes": len(m.Runtimes), "worktrees": len(m.Worktrees), "resources": len(m.Resources)} {
+	for field, n := range map[string]int{"runtimes": len(m.Runtimes), "worktrees": len(m.Worktrees), "resources": len(m.Resources), "links": len(m.Links)} {
 		if n > maxThings {
 			return invalid("the manifest lists %d %s; a session holds at most %d", n, field, maxThings)
 		}
 	}
-	for _, check := range []func(*teardown.Manifest) error{checkRuntimes, checkWorktrees, checkParents, checkResources} {
+	for _, check := range []func(*teardown.Manifest) error{checkRuntimes, checkWorktrees, checkParents, checkResources, checkLinks} {
 		if err := check(m); err != nil {
 			return err
 		}
@@ -204,6 +205,27 @@ func checkResources(m *teardown.Manifest) error {
 				}
 			}
 		}
+	}
+	return nil
+}
+
+func checkLinks(m *teardown.Manifest) error {
+	seen := map[teardown.Link]int{}
+	for i, link := range m.Links {
+		at := fmt.Sprintf("links[%d]", i)
+		switch {
+		case link.Kind != teardown.LinkPullRequest && link.Kind != teardown.LinkIssue:
+			return invalid(`%s: kind %q is not known; use "pull_request" or "issue"`, at, link.Kind)
+		case !forge.ValidRepository(link.Repository):
+			return invalid(`%s needs "repository", as owner/name`, at)
+		case link.Number <= 0:
+			return invalid(`%s needs "number", above 0`, at)
+		}
+		link.Repository = strings.ToLower(link.Repository)
+		if first, twice := seen[link]; twice {
+			return invalid("%s is the same as links[%d]; list it once", at, first)
+		}
+		seen[link] = i
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"unwind/internal/config"
+	"unwind/internal/forge"
 	"unwind/internal/lock"
 	"unwind/internal/resource"
 	"unwind/internal/store"
@@ -163,6 +164,9 @@ func (a *addition) add(ctx context.Context) error {
 func (a *addition) begin(ctx context.Context) ([]*lock.Held, error) {
 	m := a.manifest
 	a.session = store.NewSession{ID: m.ID, Host: m.Host, TaskID: m.TaskID, ManifestHash: a.hash}
+	for _, link := range m.Links {
+		a.session.Links = append(a.session.Links, store.Link{Kind: link.Kind, Repository: link.Repository, Number: link.Number})
+	}
 	if err := a.checkResources(); err != nil {
 		return nil, err
 	}
@@ -366,6 +370,7 @@ func (a *addition) register(ctx context.Context) error {
 			a.session.Retire = append(a.session.Retire, old.ID)
 		}
 		wt.Repository, wt.Nonce = registered.CommonDir, registered.Nonce
+		wt.Remotes = a.remotes(ctx, git, registered.CommonDir)
 		if wt.Branch == "" {
 			wt.Branch = registered.Branch
 		}
@@ -379,6 +384,22 @@ func (a *addition) holds(held []store.Lease) bool {
 	return a.attachTo != "" && slices.ContainsFunc(held, func(l store.Lease) bool {
 		return l.Kind == store.HolderSession && l.ID == a.attachTo
 	})
+}
+
+// remotes says under which names forges know the repository. Without them only
+// the webhooks' way from a branch to the session is missing.
+func (a *addition) remotes(ctx context.Context, git *worktree.Engine, repository string) []string {
+	urls, err := git.Remotes(ctx, repository)
+	if err != nil {
+		a.note("%s: %s: %s", name, shown(repository), brief(err))
+	}
+	var remotes []string
+	for _, url := range urls {
+		if remote := forge.Remote(url); remote != "" {
+			remotes = append(remotes, remote)
+		}
+	}
+	return remotes
 }
 
 func taken(path string, old store.Worktree, why string) error {

@@ -108,6 +108,7 @@ type report struct {
 	Runtimes          []runtimeReport    `json:"runtimes"`
 	Worktrees         []worktreeReport   `json:"worktrees"`
 	Resources         []resourceReport   `json:"resources"`
+	Links             []linkReport       `json:"links"`
 	Finalization      *finalizationView  `json:"finalization"`
 	Live              *live              `json:"live,omitempty"`
 	// Earlier holds the results of earlier generations, with --all.
@@ -146,6 +147,14 @@ type resourceReport struct {
 	ClearedAt *time.Time `json:"cleared_at"`
 }
 
+// linkReport is a pull request or an issue that the session works on.
+type linkReport struct {
+	Kind       string     `json:"kind"`
+	Repository string     `json:"repository"`
+	Number     int64      `json:"number"`
+	ClosedAt   *time.Time `json:"closed_at"`
+}
+
 // finalizationView is the record of the session's generation.
 type finalizationView struct {
 	Round         int64            `json:"round"`
@@ -167,6 +176,7 @@ func (s sight) report() report {
 		State: s.state, CreatedAt: s.Session.CreatedAt, TerminatedAt: s.Session.TerminatedAt,
 		TerminationSource: s.Session.TerminationSource, HeldUntil: s.Session.HeldUntil, HeldBy: s.Session.HeldBy,
 		Runtimes: []runtimeReport{}, Worktrees: []worktreeReport{}, Resources: []resourceReport{},
+		Links: []linkReport{},
 	}
 	for _, rt := range s.runtimes() {
 		r.Runtimes = append(r.Runtimes, runtimeReport{Kind: rt.Kind, Role: rt.Role, Name: runtimeName(rt.Handle.V), State: rt.State,
@@ -179,6 +189,9 @@ func (s sight) report() report {
 	}
 	for _, resource := range s.resources() {
 		r.Resources = append(r.Resources, resourceReport{Kind: resource.Kind, Path: resource.Path, ClearedAt: resource.ClearedAt})
+	}
+	for _, link := range s.Links {
+		r.Links = append(r.Links, linkReport{Kind: link.Kind, Repository: link.Repository, Number: link.Number, ClosedAt: link.ClosedAt})
 	}
 	if f := s.finalization; f != nil {
 		r.Finalization = &finalizationView{Round: f.Round, StartedAt: f.StartedAt, Attempts: f.AttemptCount, LastAttemptAt: f.LastAttemptAt,

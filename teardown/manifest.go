@@ -10,6 +10,7 @@ type Manifest struct {
 	Runtimes  []Runtime      `json:"runtimes,omitempty"`
 	Worktrees []WorktreeSpec `json:"worktrees,omitempty"`
 	Resources []ResourceSpec `json:"resources,omitempty"`
+	Links     []Link         `json:"links,omitempty"`
 }
 
 // Kinds and roles of runtimes.
@@ -87,4 +88,18 @@ const (
 type ResourceSpec struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
+}
+
+// Kinds of links.
+const (
+	LinkPullRequest = "pull_request"
+	LinkIssue       = "issue"
+)
+
+// Link is a pull request or an issue that the session works on: the session is
+// over when it is closed, unless another pull request of it is open.
+type Link struct {
+	Kind       string `json:"kind"`
+	Repository string `json:"repository"` // owner/name
+	Number     int64  `json:"number"`
 }

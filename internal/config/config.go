@@ -59,6 +59,10 @@ type Config struct {
 	LogLevel         slog.Level
 	LogFormat        string
 	MetricsAddress   string // "" = off
+	Listen           string // host:port of the HTTP API
+	// TokenFile and WebhookSecretFile are absolute; "" if there is none.
+	TokenFile         string
+	WebhookSecretFile string
 	// UIURL is the address of Temporal's web UI without a slash at the end; "" if
 	// none was given.
 	UIURL string
@@ -232,6 +236,8 @@ func defaultStateDir(xdg, home string) string {
 func Unknown(environ []string) []string {
 	known := map[string]bool{
 		"UNWIND_RUN_ID":            true, // marks the processes of a session
+		"UNWIND_TOKEN":             true, // secrets, which a flag would show to everybody
+		"UNWIND_WEBHOOK_SECRET":    true,
 		"UNWIND_TEST_POSTGRES_URL": true, // of the project's own tests
 	}
 	for _, s := range settings {

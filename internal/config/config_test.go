@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 			StepTimeoutMS: 600_000, HeartbeatMS: 30_000, HostTimeoutMS: 900_000, Parallel: 4},
 		Concurrency: 8, LockWait: 2 * time.Minute, StopTimeout: 30 * time.Second, ReconcileInterval: 30 * time.Second,
 		SnapshotKeep: 30 * 24 * time.Hour, SnapshotSpace: 1 << 30, StartsPerSecond: 50,
-		SearchAttributes: true, LogLevel: slog.LevelInfo, LogFormat: "text",
+		SearchAttributes: true, LogLevel: slog.LevelInfo, LogFormat: "text", Listen: "127.0.0.1:7391",
 	}, c)
 	require.Equal(t, filepath.Join(state, "locks"), string(c.Locks()))
 
@@ -69,6 +69,7 @@ func TestEverythingSet(t *testing.T) {
 		"UNWIND_LOCK_WAIT", "0", "UNWIND_STOP_TIMEOUT", "1s", "UNWIND_RECONCILE_INTERVAL", "200ms", "UNWIND_SEARCH_ATTRIBUTES", "off",
 		"UNWIND_SNAPSHOT_KEEP", "36h", "UNWIND_SNAPSHOT_SPACE", "8", "UNWIND_START_RATE", "7",
 		"UNWIND_LOG_LEVEL", "debug", "UNWIND_LOG_FORMAT", "json", "UNWIND_METRICS_ADDRESS", "127.0.0.1:0",
+		"UNWIND_LISTEN", "[::1]:0", "UNWIND_TOKEN_FILE", "/etc/unwind/token", "UNWIND_WEBHOOK_SECRET_FILE", "/etc/unwind/webhook",
 		"UNWIND_UI_URL", "https://temporal.example/ui/")
 	c, err := config.Load(getenv)
 	require.NoError(t, err)
@@ -81,6 +82,7 @@ func TestEverythingSet(t *testing.T) {
 		Concurrency: 2, StopTimeout: time.Second, ReconcileInterval: 200 * time.Millisecond,
 		SnapshotKeep: 36 * time.Hour, SnapshotSpace: 8 << 20, StartsPerSecond: 7,
 		LogLevel: slog.LevelDebug, LogFormat: "json", MetricsAddress: "127.0.0.1:0",
+		Listen: "[::1]:0", TokenFile: "/etc/unwind/token", WebhookSecretFile: "/etc/unwind/webhook",
 		UIURL: "https://temporal.example/ui",
 	}, c)
 	require.Equal(t, "postgres://u:xxxxx@db/unwind?…", c.Database())

@@ -144,6 +144,15 @@ func init() {
 		{Variable: "UNWIND_METRICS_ADDRESS", Flag: "metrics-address", Default: "off",
 			Help:  "host:port on which a worker serves Prometheus metrics",
 			parse: parseMetricsAddress},
+		{Variable: "UNWIND_LISTEN", Flag: "listen", Default: "127.0.0.1:7391",
+			Help:  "host:port on which serve and dev answer; other than loopback only with a token",
+			parse: parseListen},
+		{Variable: "UNWIND_TOKEN_FILE", Flag: "token-file", Default: "no token", derived: true,
+			Help:  "file with the token that the page and the API ask for; or the token itself in UNWIND_TOKEN",
+			parse: parseFile(func(c *Config, v string) { c.TokenFile = v })},
+		{Variable: "UNWIND_WEBHOOK_SECRET_FILE", Flag: "webhook-secret-file", Default: "no webhooks", derived: true,
+			Help:  "file with the secret of GitHub's webhooks; or the secret itself in UNWIND_WEBHOOK_SECRET",
+			parse: parseFile(func(c *Config, v string) { c.WebhookSecretFile = v })},
 		{Variable: "UNWIND_UI_URL", Flag: "ui-url", Default: "if Temporal is on this machine, where its dev server has it (port + 1000)", derived: true,
 			Help:  "address of Temporal's web UI, for the links that are printed",
 			parse: parseUIURL},
@@ -259,6 +268,20 @@ func parseMetricsAddress(c *Config, value string) (string, bool) {
 	}
 	c.MetricsAddress = value
 	return "", true
+}
+
+func parseListen(c *Config, value string) (string, bool) {
+	c.Listen = value
+	_, port, err := net.SplitHostPort(value)
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	return "use host:port, such as 127.0.0.1:7391", err == nil && portErr == nil
+}
+
+func parseFile(set func(*Config, string)) func(*Config, string) (string, bool) {
+	return func(c *Config, value string) (string, bool) {
+		set(c, value)
+		return "use the absolute path of a file", filepath.IsAbs(value)
+	}
 }
 
 func parseUIURL(c *Config, value string) (string, bool) {

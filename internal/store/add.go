@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"unwind/teardown"
@@ -24,6 +25,9 @@ type NewSession struct {
 	// Starting: nothing of it is there yet, so its worktrees and runtimes are
 	// creating.
 	Starting bool
+	Links    []Link // SessionID is filled in
+	// TerminatedBy, if set, registers the session as terminated, with this source.
+	TerminatedBy string
 	// Retire lists worktrees of earlier sessions that are in the way; see
 	// RetireWorktree. The caller holds their path locks.
 	Retire []string
@@ -43,13 +47,15 @@ type NewRuntime struct {
 // NewWorktree is a worktree to register. Paths are canonical.
 type NewWorktree struct {
 	ID, Repository, Path, Branch, ParentID, Nonce string
+	// Remotes are those of its repository, as host/owner/name.
+	Remotes []string
 }
 
 // NewResource is a resource to register.
 type NewResource struct{ ID, Kind, Path string }
 
-// AddSession registers a live session, of generation 1 unless its id was used
-// before, and leases its worktrees, for itself and for its task, all or nothing.
+// AddSession registers a session, live unless TerminatedBy says otherwise, of
+// generation 1 unless its id was used before, and leases its worktrees, for itself and for its task, all or nothing.
 // Added is false if the session is known with the same hash.
 // The caller holds the path locks of the worktrees. Codes: conflict (the id or
 // a path is taken, or a resource and a worktree that is registered are not
@@ -88,7 +94,21 @@ func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err 
 		return false, err
 	}
 	n.generation = session.Generation
+	if err := addLinks(ctx, tx, n); err != nil {
+		return false, err
+	}
 	return true, addHoldings(ctx, tx, n, append([]Holder{session.holder()}, task...))
+}
+
+func addLinks(ctx context.Context, tx queries, n NewSession) error {
+	for _, l := range n.Links {
+		_, err := tx.exec(ctx, "INSERT INTO session_links (session_id, kind, repository, number) VALUES (?, ?, ?, ?)",
+			n.ID, l.Kind, strings.ToLower(l.Repository), l.Number)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // insertSession writes the session's row. Its generation is the first that no
@@ -96,10 +116,14 @@ func addSession(ctx context.Context, tx queries, n NewSession) (added bool, err 
 // deleted. Added is false if somebody else has added the same meanwhile.
 func insertSession(ctx context.Context, tx queries, n NewSession) (session Session, added bool, err error) {
 	at := now()
-	rows, err := tx.exec(ctx, `INSERT INTO sessions (id, host, task_id, generation, manifest_hash, created_at, updated_at)
+	var terminated *time.Time
+	if n.TerminatedBy != "" {
+		terminated = &at
+	}
+	rows, err := tx.exec(ctx, `INSERT INTO sessions (id, host, task_id, generation, manifest_hash, terminated_at, termination_source, created_at, updated_at)
 		VALUES (?, ?, NULLIF(?, ''),
-			(SELECT COALESCE(MAX(generation), 0) + 1 FROM finalizations WHERE holder_kind = 'session' AND holder_id = ?), ?, ?, ?)
-		ON CONFLICT (id) DO NOTHING`, n.ID, n.Host, n.TaskID, n.ID, n.ManifestHash, at, at)
+			(SELECT COALESCE(MAX(generation), 0) + 1 FROM finalizations WHERE holder_kind = 'session' AND holder_id = ?), ?, ?, ?, ?, ?)
+		ON CONFLICT (id) DO NOTHING`, n.ID, n.Host, n.TaskID, n.ID, n.ManifestHash, terminated, n.TerminatedBy, at, at)
 	if err != nil {
 		return session, false, err
 	}
@@ -306,7 +330,16 @@ func registerWorktree(ctx context.Context, tx queries, host string, w NewWorktre
 	if err == nil && rows == 0 {
 		err = pathTaken(ctx, tx, host, w.Path)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	for _, remote := range w.Remotes {
+		if _, err := tx.exec(ctx, "INSERT INTO worktree_remotes (worktree_id, remote) VALUES (?, ?) ON CONFLICT (worktree_id, remote) DO NOTHING",
+			w.ID, strings.ToLower(remote)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keepApart refuses a resource that is, holds or lies inside a worktree that was

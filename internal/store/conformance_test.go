@@ -27,7 +27,7 @@ type promise struct {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	suite := slices.Concat(addPromises, attachPromises, attemptPromises, beginPromises, choicePromises, claimPromises, deletePromises,
-		detailPromises, faultPromises, finishPromises, forkPromises, hostPromises, leasePromises, listPromises, observePromises,
+		detailPromises, faultPromises, finishPromises, forgePromises, forkPromises, hostPromises, leasePromises, listPromises, observePromises,
 		parkPromises, releasePromises, resourcePromises, restorePromises, resultPromises, retryPromises, runtimePromises,
 		sessionPromises, snapshotPromises, startPromises, strayPromises, taskPromises, treePromises, turnPromises, unboundPromises,
 		vanishedPromises, watchPromises, worktreePromises)

@@ -28,6 +28,7 @@ type Detail struct {
 	Runtimes      []Runtime
 	Worktrees     []LeasedWorktree // by generation, then path, so parents come first
 	Resources     []Resource
+	Links         []Link
 	Finalizations []Finalization // by generation
 }
 
@@ -49,6 +50,9 @@ func (s *Store) SessionDetail(ctx context.Context, id string) (detail Detail, er
 			return err
 		}
 		if err := q.all(ctx, &detail.Resources, "SELECT "+resourceColumns+" FROM resources WHERE session_id = ? ORDER BY generation, id", id); err != nil {
+			return err
+		}
+		if err := q.all(ctx, &detail.Links, "SELECT "+linkColumns+" FROM session_links WHERE session_id = ? ORDER BY kind, repository, number", id); err != nil {
 			return err
 		}
 		if err := q.all(ctx, &detail.Finalizations, "SELECT "+finalizationColumns+` FROM finalizations

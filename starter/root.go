@@ -85,6 +85,8 @@ whatever a person could miss is kept, with the reason and the list of it.`,
 	add(groupFinalization, newRetryCommand(p), newRestoreCommand(p), newRecoverCommand(p), newRescueCommand(p), newHoldCommand(p), newPlanCommand(p), newReconcileCommand(p))
 	add(groupByHand, newWorktreeCommand(p), newRuntimeCommand(p))
 	add(groupInstallation, newDevCommand(p), newDoctorCommand(p), newHostsCommand(p), newMigrateCommand(p), newVersionCommand(p))
+	add(groupByHand, newScanCommand(p))
+	add(groupSessions, newAdoptCommand(p))
 	add(groupInstallation, newServeCommand(p))
 	root.AddCommand(newSettingsTopic())
 	root.SetHelpCommand(newHelpCommand(root))

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"unwind/internal/store"
+	"unwind/internal/worktree"
+	"unwind/teardown"
+)
+
+type adoptOptions struct {
+	*program
+	Paths []string
+	Yes   bool
+}
+
+func newAdoptCommand(p *program) *cobra.Command {
+	o := &adoptOptions{program: p}
+	command := &cobra.Command{
+		Use:   "adopt PATH…",
+		Short: "Have worktrees that leaked released, as those of a terminated session are",
+		Long: `Register worktrees that nobody holds as those of sessions that are terminated: their
+finalization removes them, or keeps what a person could miss, and "unwind status" shows
+why. Worktrees that lie in one another make one session.
+
+It first shows what would become of each. On a terminal it then asks; otherwise --yes
+says that it may. What a session or a task registered here has is refused, and so is one
+in which a process works, and one that is never removed, such as a main working tree;
+the others are registered all the same, with exit code 65.`,
+		Example: `  unwind adopt ~/wt/old-feature
+  unwind adopt --yes $(unwind scan ~/src --json | jq -r 'select(.disposition == "removed").path')`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError("name the worktrees; %s scan lists them", name)
+			}
+			o.Paths = args
+			return nil
+		},
+		RunE: runs(o.run),
+	}
+	command.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
+	return command
+}
+
+// adopted is one worktree with --json.
+type adopted struct {
+	Path string `json:"path"`
+	// SessionID is the session that it belongs to now; "" if it was refused.
+	SessionID   string               `json:"session_id"`
+	Disposition teardown.Disposition `json:"disposition"` // foreseen
+	Code        teardown.Code        `json:"code"`
+	Message     string               `json:"message"`
+}
+
+func (o *adoptOptions) run(ctx context.Context) error {
+	if !o.Yes && (!o.inTerminal || o.json) {
+		return usageError("adopt leads to removals; give --yes if you are sure, or run it on a terminal")
+	}
+	f, err := o.openFacts(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	groups, refused, err := o.plan(ctx, f)
+	if err != nil {
+		return err
+	}
+	if len(groups) > 0 && !o.Yes && !o.sure(groups) {
+		return nil
+	}
+	codes := []exitCode{exitDone}
+	if refused {
+		codes = append(codes, exitRefused)
+	}
+	for _, reports := range groups {
+		id, err := o.adopt(ctx, f, reports)
+		if err != nil {
+			o.refuse(reports, err)
+			codes = append(codes, exitOf(err))
+			continue
+		}
+		for _, report := range reports {
+			if o.json {
+				o.printJSON(adopted{Path: report.Path, SessionID: id, Disposition: report.Disposition, Code: report.Code})
+			}
+		}
+		o.say("Registered session %s as terminated, with %s; a worker releases it.", id, counted(len(reports), "worktree", "worktrees"))
+	}
+	return asVerdict(worst(codes...))
+}
+
+func (o *adoptOptions) refuse(reports []worktree.Report, err error) {
+	for _, report := range reports {
+		if o.json {
+			o.printJSON(adopted{Path: report.Path, Disposition: report.Disposition, Code: cmp.Or(teardown.CodeOf(err), teardown.CodeInternal), Message: brief(err)})
+			continue
+		}
+		o.note("%s: not adopted: %s", shown(report.Path), brief(err))
+	}
+}
+
+// plan shows what would become of each, and answers the trees that may be taken.
+func (o *adoptOptions) plan(ctx context.Context, f *facts) (groups [][]worktree.Report, refused bool, err error) {
+	var targets []worktree.Target
+	for _, path := range o.Paths {
+		path = o.absolute(path)
+		if canonical, err := worktree.CanonicalPath(path); err == nil {
+			path = canonical
+		}
+		targets = append(targets, worktree.Target{Path: path})
+	}
+	slices.SortFunc(targets, func(a, b worktree.Target) int { return strings.Compare(a.Path, b.Path) })
+	targets = slices.Compact(targets)
+	for _, group := range trees(targets) {
+		reports, err := o.look(ctx, f, group)
+		if err != nil && ctx.Err() != nil {
+			return nil, refused, err
+		}
+		if err != nil {
+			refused = true
+			o.refuse(reports, err)
+			continue
+		}
+		if !o.json {
+			for _, report := range reports {
+				o.printWorktree(report, true)
+			}
+		}
+		groups = append(groups, reports)
+	}
+	return groups, refused, nil
+}
+
+// look inspects a tree, and refuses it if it is somebody's or not to be removed.
+func (o *adoptOptions) look(ctx context.Context, f *facts, group []worktree.Target) ([]worktree.Report, error) {
+	reports := engine(f.config).InspectAll(ctx, group, worktree.AllHooks{})
+	if ctx.Err() != nil {
+		return reports, ctx.Err()
+	}
+	for _, report := range reports {
+		held, err := f.held(ctx, report.Path)
+		if err != nil {
+			return reports, err
+		}
+		if held {
+			return reports, &teardown.Error{Code: teardown.CodeConflict, Message: shown(report.Path) + " is registered here already; see `" + name + " list`"}
+		}
+		if inUse := of(report.Findings, func(found worktree.Finding) bool { return found.Code == teardown.CodeInUse }); len(inUse) > 0 {
+			return reports, &teardown.Error{Code: teardown.CodeInUse, Message: findingText(inUse[0])}
+		}
+		switch report.Disposition {
+		case teardown.DispositionRemoved, teardown.DispositionPreserved:
+		default:
+			return reports, &teardown.Error{Code: cmp.Or(report.Code, teardown.CodeWorktreeMissing), Retryable: report.Retryable,
+				Message: dispositionWords(report.Disposition, true) + because(report.Code) + ": " + shown(report.Path)}
+		}
+	}
+	return reports, nil
+}
+
+func (o *adoptOptions) sure(groups [][]worktree.Report) bool {
+	o.ask(fmt.Sprintf("Register %s for removal? What could be lost is kept. [y/N] ", counted(len(slices.Concat(groups...)), "worktree", "worktrees")))
+	answer := ""
+	if line := bufio.NewScanner(o.in); line.Scan() {
+		answer = strings.ToLower(strings.TrimSpace(line.Text()))
+	}
+	if answer == "y" || answer == "yes" {
+		return true
+	}
+	o.note("Nothing was registered.")
+	return false
+}
+
+// adopt registers one tree, after one more look under its locks.
+func (o *adoptOptions) adopt(ctx context.Context, f *facts, reports []worktree.Report) (string, error) {
+	m := teardown.Manifest{ID: adoptedID(reports[0].Path), Host: f.config.Host}
+	var targets []worktree.Target
+	for _, report := range reports {
+		m.Worktrees = append(m.Worktrees, teardown.WorktreeSpec{Repository: report.Repository, Path: report.Path})
+		targets = append(targets, worktree.Target{Repository: report.Repository, Path: report.Path})
+	}
+	if err := checkManifest(&m); err != nil {
+		return "", err
+	}
+	a := addition{program: o.program, facts: f, manifest: m, hash: manifestHash(m)}
+	a.session = store.NewSession{ID: m.ID, Host: m.Host, ManifestHash: a.hash, TerminatedBy: teardown.SourceAdopted}
+	if err := a.canonical(); err != nil {
+		return "", err
+	}
+	locks, err := a.lock(ctx)
+	defer release(locks)
+	if err != nil {
+		return "", err
+	}
+	if _, err := o.look(ctx, f, targets); err != nil {
+		return "", err
+	}
+	if err := a.nest(ctx); err != nil {
+		return "", err
+	}
+	if err := a.register(ctx); err != nil {
+		return "", err
+	}
+	_, err = f.AddSession(ctx, a.session)
+	return m.ID, err
+}
+
+var notInSessionID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
+
+// adoptedID names a session after its outermost worktree; a path may be adopted
+// again when another worktree has leaked there.
+func adoptedID(path string) string {
+	base := strings.Trim(notInSessionID.ReplaceAllString(filepath.Base(path), "-"), "-")
+	var random [4]byte
+	_, _ = rand.Read(random[:])
+	return strings.TrimSuffix("adopted-"+base[:min(len(base), 60)], "-") + "-" + hex.EncodeToString(random[:])
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 
@@ -17,18 +18,24 @@ func soleHolder(ctx context.Context, tx queries, host, sessionID string, handles
 	if err := lockRuntimes(ctx, tx, host); err != nil {
 		return err
 	}
+	// As text: what cannot be read is nobody's to end, and no reason to register
+	// nothing any more.
 	var others []struct {
-		SessionID string                 `db:"session_id"`
-		Handle    JSON[teardown.Runtime] `db:"handle"`
+		SessionID string `db:"session_id"`
+		Handle    string `db:"handle"`
 	}
 	if err := tx.all(ctx, &others, `SELECT r.session_id, r.handle FROM runtimes r JOIN sessions s ON s.id = r.session_id
 		WHERE s.host = ? AND s.id <> ? AND r.state = 'running' ORDER BY r.session_id`, host, sessionID); err != nil {
 		return err
 	}
 	for _, other := range others {
-		if slices.ContainsFunc(handles, func(mine teardown.Runtime) bool { return sameRuntime(mine, other.Handle.V) }) {
+		var theirs teardown.Runtime
+		if json.Unmarshal([]byte(other.Handle), &theirs) != nil {
+			continue
+		}
+		if slices.ContainsFunc(handles, func(mine teardown.Runtime) bool { return sameRuntime(mine, theirs) }) {
 			return conflict("The %s is held by session %s already, whose end would be the end of it; finalize that session first, or register another runtime",
-				nameOfRuntime(other.Handle.V), other.SessionID)
+				nameOfRuntime(theirs), other.SessionID)
 		}
 	}
 	return nil

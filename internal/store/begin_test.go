@@ -227,7 +227,7 @@ var beginPromises = []promise{
 		parked := b.parked("s2", "/wt/s2")
 		require.Equal(t, int64(2), b.beginAgain(parked, teardown.RetryRequest{IfParked: true}).Step.Round)
 	}},
-	{"the flag of a request is not lost, whoever made the round", func(t *testing.T, b *bundle) { // fault 13
+	{"fault 13: the flag of a request is not lost, whoever made the round", func(t *testing.T, b *bundle) {
 		step := b.parked("s1", "/wt/s1")
 		b.retry(step) // another's, without the flag
 		begun := b.beginAgain(step, teardown.RetryRequest{SaveChanges: true})

@@ -64,9 +64,9 @@ func together(functions ...func()) {
 	wg.Wait()
 }
 
-// Fault 16: at read committed each release could see the other's lease, and
+// At read committed each release could see the other's lease, and
 // neither remove; or, without a lock, both.
-func TestTwoReleasesOfASharedWorktreeRemoveItOnce(t *testing.T) {
+func TestFault16TwoReleasesOfASharedWorktreeRemoveItOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
 		first, second, path := fmt.Sprintf("a%d", n), fmt.Sprintf("b%d", n), fmt.Sprintf("/wt/%d", n)
 		b.session(first, path)
@@ -93,8 +93,7 @@ func TestTwoReleasesOfASharedWorktreeRemoveItOnce(t *testing.T) {
 	})
 }
 
-// Fault 16: a restore commits between the look and the release.
-func TestReleaseAndRestoreAgree(t *testing.T) {
+func TestFault16ARestoreCommitsBetweenLookAndRelease(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
 		id, path := fmt.Sprintf("s%d", n), fmt.Sprintf("/wt/%d", n)
 		step := b.terminated(id, path)
@@ -102,7 +101,9 @@ func TestReleaseAndRestoreAgree(t *testing.T) {
 		var err, restoreErr error
 		together(
 			func() { plan, err = b.ReleaseLeases(ctx, step) },
-			func() { restoreErr = restore(other, id, idOf(path)) },
+			func() {
+				_, restoreErr = other.Restore(ctx, store.Restoration{SessionID: id, Generation: 1, Intact: []string{idOf(path)}})
+			},
 		)
 		require.NoError(t, err)
 		require.NoError(t, restoreErr)
@@ -118,28 +119,7 @@ func TestReleaseAndRestoreAgree(t *testing.T) {
 	})
 }
 
-// restore is the transaction of R8 for one worktree, as far as rows go.
-func restore(s *store.Store, sessionID, worktreeID string) error {
-	tx, err := s.DB().BeginTxx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	for _, statement := range []string{
-		"UPDATE sessions SET terminated_at = NULL, generation = generation + 1 WHERE id = '" + sessionID + "'",
-		"UPDATE worktrees SET state = 'active', remover_kind = '', remover_id = '', remover_generation = 0 WHERE id = '" + worktreeID + "'",
-		`INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at)
-			VALUES ('` + worktreeID + "', 'session', '" + sessionID + "', 2, '2031-01-01 00:00:00+00:00')",
-	} {
-		if _, err := tx.Exec(statement); err != nil {
-			return err
-		}
-	}
-	return tx.Commit()
-}
-
-// Fault 16: rows locked in two orders.
-func TestReleasesOfOverlappingWorktreesDoNotDeadlock(t *testing.T) {
+func TestFault16ReleasesOfOverlappingWorktreesDoNotDeadlock(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
 		const sessions, worktrees = 4, 6
 		var paths []string
@@ -183,8 +163,7 @@ func TestReleasesOfOverlappingWorktreesDoNotDeadlock(t *testing.T) {
 	})
 }
 
-// Fault 18: a child is added while its parent is released and claimed.
-func TestChildIsNotAddedUnderAClaimedParent(t *testing.T) {
+func TestFault18AChildIsNotAddedUnderAClaimedParent(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
 		outer, inner, path := fmt.Sprintf("o%d", n), fmt.Sprintf("i%d", n), fmt.Sprintf("/wt/%d", n)
 		step := b.terminated(outer, path)
@@ -208,9 +187,8 @@ func TestChildIsNotAddedUnderAClaimedParent(t *testing.T) {
 	})
 }
 
-// Fault 18: a parent and its child are added at once; neither transaction sees
-// the other's row.
-func TestParentAddedWithItsChildSeesIt(t *testing.T) {
+// Neither transaction sees the other's row.
+func TestFault18AParentAddedWithItsChildSeesIt(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
 		outer, inner, path := fmt.Sprintf("o%d", n), fmt.Sprintf("i%d", n), fmt.Sprintf("/wt/%d", n)
 		var claim store.Claim
@@ -235,8 +213,7 @@ func TestParentAddedWithItsChildSeesIt(t *testing.T) {
 	})
 }
 
-// Fault 18: a parent is kept for a child that is gone by now.
-func TestParentIsNotKeptForAChildThatGoesMeanwhile(t *testing.T) {
+func TestFault18AParentIsNotKeptForAChildThatGoesMeanwhile(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
 		id, path := fmt.Sprintf("s%d", n), fmt.Sprintf("/wt/%d", n)
 		step := b.released(id, path, path+"/lib")
@@ -279,8 +256,7 @@ func TestALeaseAndTheLastReleaseAgree(t *testing.T) {
 	})
 }
 
-// Fault 13: a retry on the way to parking.
-func TestARetryIsNotLostOnTheWayToParking(t *testing.T) {
+func TestFault13ARetryIsNotLostOnTheWayToParking(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
 		id, path := fmt.Sprintf("s%d", n), fmt.Sprintf("/wt/%d", n)
 		step := b.released(id, path)

@@ -1,6 +1,13 @@
 package store_test
 
 import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +17,7 @@ import (
 )
 
 // The protocol's faults that rows alone can cause. Others of its list stand with
-// the promise that they break, marked by their number.
+// the promise that they break, named by their number.
 var faultPromises = []promise{
 	{"fault 1: a removal given up does not go on under a new holder", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1")
@@ -76,6 +83,26 @@ var faultPromises = []promise{
 		require.NoError(t, err)
 		require.False(t, done.Superseded)
 	}},
+	{"fault 11: what starts after the finalizer looked is not there, or known to it", func(t *testing.T, b *bundle) {
+		start := b.starting("s1")
+		require.NoError(t, b.Starting(ctx, start)) // on its way to spawn
+		b.terminate("s1")
+		begun, err := b.Begin(ctx, teardown.BeginInput{SessionID: "s1"})
+		require.NoError(t, err)
+		require.Len(t, begun.Runtimes, 1, "the intent was recorded first, so it is looked for by its tag")
+		_, err = b.ReleaseLeases(ctx, begun.Step)
+		requireCode(t, teardown.CodeInternal, false, err)
+		requireCode(t, teardown.CodeSessionTerminated, false, b.RuntimeStarted(ctx, start, "r-s1", tmuxHandle("$1")))
+		b.runtimeGone(begun.Step, "r-s1")
+		b.release(begun.Step)
+		requireCode(t, teardown.CodeSessionTerminated, false, b.Starting(ctx, start))
+		n := b.manifest("s1")
+		n.Runtimes = []store.NewRuntime{{ID: "late", Handle: processHandle(5)}}
+		_, err = b.Attach(ctx, n)
+		requireCode(t, teardown.CodeSessionTerminated, false, err)
+		_, err = b.Runtime(ctx, "late")
+		require.Error(t, err)
+	}},
 	{"fault 13: an older attempt does not answer for a newer round", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1")
 		b.mustClaim(step, "/wt/s1")
@@ -103,4 +130,42 @@ var faultPromises = []promise{
 		requireCode(t, teardown.CodeInternal, false, err)
 		require.Equal(t, []string{idOf("/wt/s1")}, b.release(next))
 	}},
+}
+
+// A transaction that waits for a file lock, whose holder waits for its rows,
+// waits forever. Transactions begin in this package alone, and it knows no locks.
+func TestFault16NoTransactionWaitsForAFileLock(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, imported := range tree.Imports {
+			path, err := strconv.Unquote(imported.Path.Value)
+			require.NoError(t, err)
+			require.NotContains(t, []string{"unwind/internal/lock", "unwind/internal/worktree", "unwind/internal/runtime"}, path, file)
+		}
+	}
+}
+
+// Each of the protocol's faults is a test that is found by its number:
+// go test -run 'Fault16|/fault_16:'.
+func TestEveryFaultIsATest(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../*/*_test.go")
+	require.NoError(t, err)
+	named := regexp.MustCompile(`(?:func TestFault|\{"fault )(\d+)`)
+	tests := map[string]int{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, match := range named.FindAllSubmatch(content, -1) {
+			tests[string(match[1])]++
+		}
+	}
+	for fault := 1; fault <= 18; fault++ {
+		require.NotZero(t, tests[fmt.Sprint(fault)], "fault %d has no test", fault)
+	}
 }

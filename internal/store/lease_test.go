@@ -41,7 +41,7 @@ var leasePromises = []promise{
 		requireCode(t, teardown.CodeWorktreeRemoved, false, b.Lease(ctx, holder("s2"), idOf("/wt/s1")))
 		requireCode(t, teardown.CodeWorktreeRemoved, false, b.Lease(ctx, holder("s2"), "unknown"))
 	}},
-	{"no lease while something is in quarantine", func(t *testing.T, b *bundle) { // fault 7
+	{"fault 7: no lease while something is in quarantine", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1")
 		b.mustClaim(step, "/wt/s1")
 		require.NoError(t, b.MovingAside(ctx, step, idOf("/wt/s1"), "/wt/.s1.unwind-x"))
@@ -62,7 +62,7 @@ var leasePromises = []promise{
 		b.terminate("s2")
 		requireCode(t, teardown.CodeConflict, false, b.Lease(ctx, holder("s2"), idOf("/wt/s1")))
 	}},
-	{"a task leases until its barrier, and so does a session in it", func(t *testing.T, b *bundle) { // fault 17
+	{"fault 17: a task leases until its barrier, and so does a session in it", func(t *testing.T, b *bundle) {
 		b.session("s1", "/wt/s1")
 		n := b.manifest("s2")
 		n.TaskID = "t1"

@@ -27,7 +27,7 @@ var parkPromises = []promise{
 		require.NoError(t, err)
 		require.Equal(t, first, b.finalization(step))
 	}},
-	{"a step of an older round or generation does not park", func(t *testing.T, b *bundle) { // fault 13
+	{"fault 13: a step of an older round or generation does not park", func(t *testing.T, b *bundle) {
 		step := b.terminated("s1", "/wt/s1")
 		newer := b.retry(step)
 		parked, err := b.Park(ctx, teardown.ParkInput{Step: step, Reason: teardown.ReasonPreserved})
@@ -42,7 +42,7 @@ var parkPromises = []promise{
 		require.NoError(t, err)
 		require.True(t, parked.Superseded, "live")
 	}},
-	{"nothing is parked for a person while it is being removed", func(t *testing.T, b *bundle) { // fault 14
+	{"fault 14: nothing is parked for a person while it is being removed", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/a", "/wt/b")
 		b.preserve(step, "/wt/a")
 		for _, reason := range []string{teardown.ReasonPreserved, teardown.ReasonRefused, teardown.ReasonRuntimeRefused, teardown.ReasonCancelled} {

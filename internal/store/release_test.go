@@ -25,7 +25,7 @@ var releasePromises = []promise{
 		require.Equal(t, store.HolderOf(step), w.Remover())
 		require.NotNil(t, b.finalization(step).RuntimeReleasedAt)
 	}},
-	{"a replay answers the same plan, without what is done", func(t *testing.T, b *bundle) { // fault 3
+	{"fault 3: a replay answers the same plan, without what is done", func(t *testing.T, b *bundle) {
 		step := b.terminated("s1", "/wt/a", "/wt/b", "/wt/c")
 		first := b.release(step)
 		require.Len(t, first, 3)
@@ -252,7 +252,7 @@ var claimPromises = []promise{
 		want.ID, want.Path = w.ID, w.Path
 		require.Equal(t, want, b.result(step, "/wt/s1"))
 	}},
-	{"what is condemned is never preserved", func(t *testing.T, b *bundle) { // fault 4, the row's part
+	{"fault 4: what is condemned is never preserved", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1")
 		b.mustClaim(step, "/wt/s1")
 		require.NoError(t, b.MovingAside(ctx, step, idOf("/wt/s1"), "/wt/.s1.unwind-x"))
@@ -303,7 +303,7 @@ var treePromises = []promise{
 		require.Equal(t, store.WorktreePreserved, b.state("/wt/s1"))
 		require.Equal(t, claim.Result, b.result(step, "/wt/s1"))
 	}},
-	{"a live session's child keeps the parent, also one that names no parent", func(t *testing.T, b *bundle) { // fault 18
+	{"fault 18: a live session's child keeps the parent, also one that names no parent", func(t *testing.T, b *bundle) {
 		b.session("s2", "/wt/s1/lib")
 		step := b.released("s1", "/wt/s1")
 		claim := b.claim(step, "/wt/s1")
@@ -321,7 +321,7 @@ var treePromises = []promise{
 		step := b.released("s1", "/wt/s1")
 		b.mustClaim(step, "/wt/s1")
 	}},
-	{"no child is added to a parent that is being removed", func(t *testing.T, b *bundle) { // fault 18
+	{"fault 18: no child is added to a parent that is being removed", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1")
 		_, err := b.AddSession(ctx, b.manifest("s2", "/wt/s1/lib"))
 		requireCode(t, teardown.CodeWorktreeDeleting, false, err)
@@ -333,7 +333,7 @@ var treePromises = []promise{
 		b.preserve(step, "/wt/s1")
 		b.session("s2", "/wt/s1/lib")
 	}},
-	{"when the last child goes, the parent that stayed for it goes too", func(t *testing.T, b *bundle) { // fault 18
+	{"fault 18: when the last child goes, the parent that stayed for it goes too", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1", "/wt/s1/lib", "/wt/s1/app")
 		b.preserve(step, "/wt/s1/lib")
 		b.preserve(step, "/wt/s1/app")
@@ -343,7 +343,7 @@ var treePromises = []promise{
 		b.release(next)
 		require.Empty(t, b.remove(next, "/wt/s1/lib"), "the parent is in the plan already")
 	}},
-	{"a parent that nobody holds is reopened by another session's last child", func(t *testing.T, b *bundle) {
+	{"fault 18: a parent that nobody holds is reopened by another session's last child", func(t *testing.T, b *bundle) {
 		b.session("s2", "/wt/s1/lib", "/wt/s1/lib/deep")
 		outer := b.released("s1", "/wt/s1")
 		require.False(t, b.claim(outer, "/wt/s1").Go)

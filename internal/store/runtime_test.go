@@ -147,7 +147,7 @@ var resourcePromises = []promise{
 		require.NoError(t, err)
 		require.NotNil(t, b.finalization(step).ResourcesClearedAt)
 	}},
-	{"a late clearing is not written", func(t *testing.T, b *bundle) { // fault 9, the row's part
+	{"fault 9: a late clearing is not written", func(t *testing.T, b *bundle) {
 		n := b.manifest("s1")
 		n.Resources = []store.NewResource{{ID: "dir", Kind: "dir", Path: "/state/s1"}}
 		b.add(n)

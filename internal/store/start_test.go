@@ -83,7 +83,7 @@ var startPromises = []promise{
 		require.Empty(t, b.half())
 		require.Equal(t, []string{idOf("/wt/s1/lib"), idOf("/wt/s1")}, b.release1("s1"))
 	}},
-	{"nothing more is made once the session is terminated", func(t *testing.T, b *bundle) {
+	{"fault 11: nothing more is made once the session is terminated", func(t *testing.T, b *bundle) {
 		start := b.starting("s1")
 		b.terminate("s1")
 		for _, err := range []error{

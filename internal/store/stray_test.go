@@ -34,9 +34,8 @@ func (b *bundle) claimStray(path string) store.Claim {
 	return claim
 }
 
-// Fault 8: a deleting row whose session was restored or deleted is finished.
 var strayPromises = []promise{
-	{"a stray is what nobody holds and no finalization will finish", func(t *testing.T, b *bundle) {
+	{"fault 8: a stray is what nobody holds and no finalization will finish", func(t *testing.T, b *bundle) {
 		b.session("a-live", "/wt/held")
 		b.released("b-under-way", "/wt/under-way")
 		kept := b.released("c-parked", "/wt/parked")
@@ -90,7 +89,7 @@ var strayPromises = []promise{
 		b.remove(step, "/wt/s2")
 		require.Equal(t, teardown.DispositionAlreadyGone, b.claimStray("/wt/s2").Result.Disposition)
 	}},
-	{"a stray is removed in the order of any removal", func(t *testing.T, b *bundle) {
+	{"fault 8: a stray is removed in the order of any removal", func(t *testing.T, b *bundle) {
 		b.released("s1", "/wt/s1")
 		b.restored("s1")
 		id, aside := idOf("/wt/s1"), "/wt/.s1.unwind-x"
@@ -200,7 +199,6 @@ func (b *bundle) vanish(id string) {
 	b.exec("ALTER TABLE runtimes ENABLE TRIGGER ALL")
 }
 
-// Fault 18, its end: a parent kept for a child that is gone by now.
 var unboundPromises = []promise{
 	{"a finalization that keeps a worktree stays parked", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1", "/wt/s1/lib")
@@ -226,7 +224,7 @@ var unboundPromises = []promise{
 		require.False(t, done.Superseded)
 		require.Empty(t, b.unbound())
 	}},
-	{"one kept for a child that another session removed is unbound", func(t *testing.T, b *bundle) {
+	{"fault 18: one kept for a child that another session removed is unbound", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1")
 		n := b.manifest("s2", "/wt/s1/lib")
 		b.exec("UPDATE worktrees SET state = 'active'")

@@ -547,10 +547,10 @@ func (b *bundle) tasks() []string {
 	return ids
 }
 
-// Faults 11 and 17: a session that starts in a task while it is archived is
+// A session that starts in a task while it is archived is
 // either terminated by the archiving or was refused, and then nothing of it is
 // registered.
-func TestStartAgainstArchive(t *testing.T) {
+func TestFault17StartAgainstArchive(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range dialects {
 		t.Run(string(dialect), func(t *testing.T) {

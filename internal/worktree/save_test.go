@@ -439,9 +439,8 @@ func TestOtherStateGetsOtherRef(t *testing.T) {
 	}
 }
 
-// TestSaveBefore: fault 15, and what else can happen between the save and the
-// last look.
-func TestSaveBefore(t *testing.T) {
+// Writes, and what else can happen between the save and the last look.
+func TestFault15WriteBetweenSaveAndRename(t *testing.T) {
 	t.Parallel()
 	for _, race := range []struct {
 		name, at, want string

@@ -74,8 +74,11 @@ func SchemaVersion(ctx context.Context, url string) (have, want int64, err error
 	return have, want, at.explain(err)
 }
 
-// migrate runs what is missing of these files. SQLite has no lock for this that
-// spans several transactions, hence the file.
+// migrate runs what is missing of these files, each in a transaction of its own:
+// goose's provider cannot span several. In each the facts are compared with those
+// before the first, and the one that fails leaves those before it applied, which
+// the next run goes on from. SQLite has no lock for this that spans several
+// transactions, hence the file.
 func (l location) migrate(ctx context.Context, files fs.FS) (report MigrationReport, err error) {
 	if l.dialect == SQLite {
 		if err := l.create(); err != nil {

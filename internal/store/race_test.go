@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +12,8 @@ import (
 	"unwind/internal/store"
 	"unwind/teardown"
 )
+
+const interleavedAtOnce = 8
 
 // interleavings is how often each of these races is run. SQLite has one writer
 // at a time, so that there are few orders to see.
@@ -54,23 +58,42 @@ func finalizeOn(s *store.Store, d *disk, id, worktree string) error {
 }
 
 // holders lists who holds the worktree.
-func holders(t *testing.T, b *bundle, worktree string) []string {
+func holders(t testing.TB, b *bundle, worktree string) []string {
 	t.Helper()
 	var ids []string
 	require.NoError(t, b.DB().Select(&ids, b.DB().Rebind("SELECT holder_id FROM leases WHERE worktree_id = ? AND released_at IS NULL ORDER BY holder_id"), worktree))
 	return ids
 }
 
-func eachInterleaving(t *testing.T, race func(t *testing.T, b *bundle, other *store.Store, n int)) {
+// interleaving fails its test from a goroutine of its own, which ends there.
+type interleaving struct{ testing.TB }
+
+func (i interleaving) FailNow() {
+	i.Fail()
+	runtime.Goexit()
+}
+
+// eachInterleaving runs a race on both databases, several at once, with two
+// stores as two processes have.
+func eachInterleaving(t *testing.T, race func(t testing.TB, b *bundle, other *store.Store, n int)) {
 	t.Parallel()
 	for _, dialect := range dialects {
 		t.Run(string(dialect), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, dialect)
 			other := open(t, b.url)
-			for n := range interleavings(dialect) {
-				race(t, b, other, n)
+			var next atomic.Int64
+			var all sync.WaitGroup
+			for range interleavedAtOnce {
+				all.Go(func() {
+					t := interleaving{t}
+					own := &bundle{Store: b.Store, t: t, url: b.url}
+					for n := int(next.Add(1)); n <= interleavings(dialect); n = int(next.Add(1)) {
+						race(t, own, other, n)
+					}
+				})
 			}
+			all.Wait()
 			if dialect == store.Postgres {
 				requireNoDeadlocks(t, b)
 			}
@@ -81,7 +104,7 @@ func eachInterleaving(t *testing.T, race func(t *testing.T, b *bundle, other *st
 // A restore and a finalization of one session: either it is live and its
 // worktree is there, or the worktree went before and the restore says so.
 func TestRestoreAgainstFinalize(t *testing.T) {
-	eachInterleaving(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
+	eachInterleaving(t, func(t testing.TB, b *bundle, other *store.Store, n int) {
 		id, path := fmt.Sprintf("s%d", n), fmt.Sprintf("/wt/%d", n)
 		b.session(id, path)
 		b.terminate(id)
@@ -129,7 +152,7 @@ func TestRestoreAgainstFinalize(t *testing.T) {
 // worktree and it is there, or the fork is refused by name. It is removed once,
 // by the last.
 func TestForkAgainstLastRelease(t *testing.T) {
-	eachInterleaving(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
+	eachInterleaving(t, func(t testing.TB, b *bundle, other *store.Store, n int) {
 		parent, child, path := fmt.Sprintf("p%d", n), fmt.Sprintf("c%d", n), fmt.Sprintf("/wt/%d", n)
 		b.session(parent, path)
 		d := &disk{there: true}
@@ -156,10 +179,7 @@ func TestForkAgainstLastRelease(t *testing.T) {
 // Two sessions that share a worktree begin turns at once, and one of them is
 // being deleted meanwhile.
 func TestTurnsAndDeletionAreSerialized(t *testing.T) {
-	eachInterleaving(t, func(t *testing.T, b *bundle, other *store.Store, n int) {
-		if n%4 != 0 {
-			return // the two races above are what a thousand are asked of
-		}
+	eachInterleaving(t, func(t testing.TB, b *bundle, other *store.Store, n int) {
 		first, second, path := fmt.Sprintf("a%d", n), fmt.Sprintf("b%d", n), fmt.Sprintf("/wt/%d", n)
 		b.session(first, path)
 		b.fork(first, second, path)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,18 +23,19 @@ import (
 	"unwind/teardown"
 )
 
-// interleavings of a start, the end of the same session, and of another start
-// under the same name. Those with a terminal cost far more than those with a
-// process, and only they have a name to share.
+// interleavings of a start, the end and the restore of the same session, and of
+// another start under the same name. Those with a terminal cost far more than
+// those with a process, and only they have a name to share.
 const (
-	processInterleavings = 940
-	tmuxInterleavings    = 60
-	interleavedAtOnce    = 16
+	processInterleavings = 980
+	tmuxInterleavings    = 20
+	interleavedAtOnce    = 8
 )
 
-// A start and the end of the same session exclude each other, and a session that
-// is made again under the old name is never harmed.
-func TestStartAgainstFinalizeAgainstTheSameNameAgain(t *testing.T) {
+// A start, the end and the restore of the same session exclude each other, and
+// neither what was restored nor a session that is made again under the old name
+// is ever harmed.
+func TestStartAgainstFinalizeAgainstRestoreAgainstTheSameNameAgain(t *testing.T) {
 	t.Parallel()
 	// In memory, where that can be had: what takes the time would be the disk.
 	// Short, for the socket.
@@ -51,11 +53,13 @@ func TestStartAgainstFinalizeAgainstTheSameNameAgain(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("tmux", "-S", h.TmuxSocket, "kill-server").Run() })
 
 	turns := make(chan int)
+	var adopted atomic.Int64
+	var tags sync.Map
 	var all sync.WaitGroup
 	for range interleavedAtOnce {
 		all.Go(func() {
 			for turn := range turns {
-				r := &race{T: t, Host: h, turn: turn, kind: teardown.KindProcess}
+				r := &race{T: t, Host: h, turn: turn, kind: teardown.KindProcess, ended: make(chan struct{}), adopted: &adopted, tags: &tags}
 				if turn < tmuxInterleavings {
 					r.kind = teardown.KindTmux
 				}
@@ -68,52 +72,102 @@ func TestStartAgainstFinalizeAgainstTheSameNameAgain(t *testing.T) {
 	}
 	close(turns)
 	all.Wait()
+	requireNoneCarries(t, &tags)
+	t.Logf("%d restores came before the end of the runtime", adopted.Load())
+	require.Positive(t, adopted.Load(), "each restore came after the end of the runtime")
+}
+
+// requireNoneCarries looks once, at the end, for what any interleaving has left:
+// each environment is read for all of them.
+func requireNoneCarries(t *testing.T, tags *sync.Map) {
+	table, err := proctable.Scan()
+	require.NoError(t, err)
+	for pid, p := range table {
+		environment, err := proctable.Environ(pid)
+		if p.Dead || err != nil {
+			continue
+		}
+		if tag, tagged := environment.Lookup(runtime.RunVariable); tagged {
+			_, ours := tags.Load(runtime.RunVariable + "=" + tag)
+			assert.False(t, ours, "%+v is left", p)
+		}
+	}
 }
 
 // race is one interleaving.
 type race struct {
 	*testing.T
 	*Host
-	turn int
-	kind string
+	turn    int
+	kind    string
+	ended   chan struct{} // closed when nothing of the old session is to be left
+	adopted *atomic.Int64 // runtimes that restores found alive
+	tags    *sync.Map     // what all that was started carries
 }
 
+// run lets the start run beside the rest in every second interleaving, and has
+// it done before in the others, so that there is something to restore.
 func (r *race) run() {
 	old := r.record("old")
-	var all sync.WaitGroup
-	all.Go(func() { _ = r.start(old) })
-	all.Go(func() { r.end(old) })
+	var all, ends sync.WaitGroup
+	started := func() { _ = r.start(old) }
+	if r.turn%2 == 0 {
+		all.Go(started)
+	} else {
+		started()
+	}
+	terminated := make(chan struct{})
+	ends.Go(func() {
+		r.terminate(old)
+		close(terminated)
+		r.finalize(old)
+	})
+	ends.Go(func() {
+		<-terminated
+		r.restoreAndEnd(old)
+	})
 	if r.kind == teardown.KindTmux {
 		all.Go(r.again)
 	}
+	ends.Wait()
+	close(r.ended)
 	all.Wait()
 	r.requireEnded(old)
+}
+
+// restoreAndEnd restores the session, unless its start was cut off before there
+// was anything to adopt, and ends it again when what was adopted was seen to
+// live.
+func (r *race) restoreAndEnd(s teardown.StartStep) {
+	restored, err := r.restore(context.Background(), r.attempt(), teardown.RestoreSessionInput{
+		SessionID: s.SessionID, Generation: s.Generation, RequestedBy: "test"})
+	if teardown.CodeOf(err) == teardown.CodeRuntimeUnroutable {
+		return
+	}
+	assert.NoError(r, err)
+	for _, rt := range restored.Runtimes {
+		r.adopted.Add(1)
+		state, err := r.Runtimes[r.kind].Probe(context.Background(), rt.Handle.V)
+		assert.NoError(r, err)
+		assert.Equal(r, runtime.Alive, state, "the end of the old generation does not harm the new one")
+	}
+	r.terminate(s)
+	r.finalize(s)
 }
 
 // again makes a session under the name that the old one has, or had, and ends
 // it when it was seen to live.
 func (r *race) again() {
 	next := r.record("new")
-	for try := 0; ; try++ {
-		err := r.start(next)
-		if err == nil {
-			break
-		}
-		if !assert.Less(r, try, 1000, "%v", err) {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+	r.until(func() bool { return r.start(next) == nil })
 	row, err := r.Store.Runtime(context.Background(), next.SessionID)
 	assert.NoError(r, err)
-	r.until(func() bool {
-		old, err := r.Store.Runtime(context.Background(), fmt.Sprintf("old-%d", r.turn))
-		return err == nil && old.State == store.RuntimeReleased
-	})
+	<-r.ended
 	state, err := r.Runtimes[r.kind].Probe(context.Background(), row.Handle.V)
 	assert.NoError(r, err)
 	assert.Equal(r, runtime.Alive, state, "the end of the old one does not harm it")
-	r.end(next)
+	r.terminate(next)
+	r.finalize(next)
 	r.requireEnded(next)
 }
 
@@ -126,17 +180,17 @@ func (r *race) until(condition func() bool) {
 	}
 }
 
-func (r *race) end(s teardown.StartStep) {
+func (r *race) terminate(s teardown.StartStep) {
 	_, _, err := r.Store.Terminate(context.Background(), s.SessionID, "test")
 	assert.NoError(r, err)
-	r.finalize(s)
 }
 
 func (r *race) requireEnded(s teardown.StartStep) {
-	row, err := r.Store.Runtime(context.Background(), s.SessionID)
+	detail, err := r.Store.SessionDetail(context.Background(), s.SessionID)
 	assert.NoError(r, err)
-	assert.Equal(r, store.RuntimeReleased, row.State)
-	assert.Empty(r, r.carrying(row), "what was started is ended")
+	for _, row := range detail.Runtimes {
+		assert.Equal(r, store.RuntimeReleased, row.State)
+	}
 }
 
 // record is the intent of a session; old and new ask for the same name.
@@ -148,6 +202,7 @@ func (r *race) record(which string) teardown.StartStep {
 	}
 	planned, err := r.Runtimes[r.kind].(runtime.Starter).Plan(rt)
 	assert.NoError(r, err)
+	r.tags.Store(planned.Identity.EnvTag, true)
 	_, err = r.Store.AddSession(context.Background(), store.NewSession{ID: id, Host: "h1", ManifestHash: id, Starting: true,
 		Runtimes: []store.NewRuntime{{ID: id, Handle: planned}}})
 	assert.NoError(r, err)
@@ -164,28 +219,22 @@ func (r *race) start(s teardown.StartStep) error {
 	return err
 }
 
+// finalize ends what the session has, unless it is restored meanwhile.
 func (r *race) finalize(s teardown.StartStep) {
 	ctx := context.Background()
 	begun, err := r.Store.Begin(ctx, teardown.BeginInput{SessionID: s.SessionID})
-	if !assert.NoError(r, err) {
+	if teardown.CodeOf(err) == teardown.CodeSessionLive {
 		return
 	}
-	for try := 0; ; try++ {
-		result, err := r.destroyRuntime(ctx, r.attempt(), teardown.DestroyRuntimeInput{Step: begun.Step, RuntimeID: s.SessionID})
-		if err == nil {
-			assert.True(r, result.Runtime.Outcome.Released(), "%+v", result)
-			return
-		}
-		if !assert.True(r, coded(err).Retryable && try < 100, "%v", err) {
-			return
-		}
+	assert.NoError(r, err)
+	for _, left := range begun.Runtimes {
+		r.until(func() bool {
+			result, err := r.destroyRuntime(ctx, r.attempt(), teardown.DestroyRuntimeInput{Step: begun.Step, RuntimeID: left.ID})
+			if err != nil {
+				return !assert.True(r, coded(err).Retryable, "%v", err)
+			}
+			outcome := result.Runtime.Outcome
+			return assert.True(r, outcome.Released() || outcome == teardown.RuntimeSuperseded, "%+v", result)
+		})
 	}
-}
-
-func (r *race) carrying(row store.Runtime) []proctable.Process {
-	table, err := proctable.Scan()
-	assert.NoError(r, err)
-	processes, err := proctable.Leaders(table, row.Handle.V.Identity.EnvTag)
-	assert.NoError(r, err)
-	return processes
 }

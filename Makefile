@@ -24,6 +24,10 @@ build: ## Build bin/unwind and bin/unwind-worker
 test: needs build ## Run all tests, with the race detector; PKG=./internal/lock for some
 	go test -race -timeout 15m -p $(PACKAGES_AT_ONCE) $(PKG)
 
+.PHONY: races
+races: needs ## Let what must exclude each other meet 1,000 times in each race; takes minutes
+	UNWIND_TEST_INTERLEAVINGS=1000 go test -race -timeout 30m -run 'Against|AreSerialized' ./internal/store ./activities
+
 # Its server: TEMPORAL_CLI if set, else bin/temporal. After needs, which is quick.
 ifndef TEMPORAL_CLI
 test: bin/temporal

@@ -11,18 +11,10 @@ import (
 
 	"unwind/internal/store"
 	"unwind/teardown"
+	"unwind/test/interleave"
 )
 
 const interleavedAtOnce = 8
-
-// interleavings is how often each of these races is run. SQLite has one writer
-// at a time, so that there are few orders to see.
-func interleavings(dialect store.Dialect) int {
-	if testing.Short() || dialect == store.SQLite {
-		return 50
-	}
-	return 1000
-}
 
 // disk is one directory and its path lock.
 type disk struct {
@@ -88,7 +80,7 @@ func eachInterleaving(t *testing.T, race func(t testing.TB, b *bundle, other *st
 				all.Go(func() {
 					t := interleaving{t}
 					own := &bundle{Store: b.Store, t: t, url: b.url}
-					for n := int(next.Add(1)); n <= interleavings(dialect); n = int(next.Add(1)) {
+					for n := int(next.Add(1)); n <= interleave.Times(); n = int(next.Add(1)) {
 						race(t, own, other, n)
 					}
 				})

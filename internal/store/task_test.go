@@ -9,6 +9,7 @@ import (
 
 	"unwind/internal/store"
 	"unwind/teardown"
+	"unwind/test/interleave"
 )
 
 // inTask registers a live session of a task.
@@ -557,10 +558,6 @@ func TestFault17StartAgainstArchive(t *testing.T) {
 			t.Parallel()
 			b := setup(t, dialect)
 			other := open(t, b.url)
-			interleavings := 1000
-			if dialect == store.SQLite || testing.Short() {
-				interleavings = 50 // it has one writer at a time
-			}
 			var pairs sync.WaitGroup
 			numbers := make(chan int)
 			for range 8 {
@@ -570,7 +567,7 @@ func TestFault17StartAgainstArchive(t *testing.T) {
 					}
 				})
 			}
-			for n := range interleavings {
+			for n := range interleave.Times() {
 				numbers <- n
 			}
 			close(numbers)

@@ -19,6 +19,7 @@ import (
 
 	"unwind/internal/config"
 	"unwind/internal/lock"
+	"unwind/internal/runtime/proctable"
 	"unwind/internal/store"
 	"unwind/internal/temporalclient"
 	"unwind/teardown"
@@ -51,6 +52,10 @@ Ctrl-C, with all data below the state directory. A healthy server that is alread
 the address is used, and left running. If UNWIND_LISTEN is taken, the page gets a free
 port.
 
+A server that an earlier dev with this state directory had started, and that does not
+answer, is ended and replaced. Nothing else that holds the port is touched: it is named,
+and the exit code is 69.
+
 The worker's log goes to standard error, the server's to dev/temporal.log in the
 state directory.`,
 		Example: `  unwind dev
@@ -78,9 +83,11 @@ type ready struct {
 	Sessions string `json:"sessions"`
 	Host     string `json:"host"`
 	// Reused: the server was already there and will be left running.
-	Reused    bool `json:"reused"`
-	ServerPID int  `json:"server_pid,omitempty"`
-	WorkerPID int  `json:"worker_pid"`
+	Reused bool `json:"reused"`
+	// Replaced is the pid of a wedged server in whose place this one is.
+	Replaced  int `json:"replaced_pid,omitempty"`
+	ServerPID int `json:"server_pid,omitempty"`
+	WorkerPID int `json:"worker_pid"`
 }
 
 func (o *devOptions) run(ctx context.Context) error {
@@ -180,9 +187,12 @@ type development struct {
 	config  config.Config
 	address string
 	reused  bool
-	server  *child
-	worker  *child
-	page    *devPage
+	// replaced is the pid of the server that was ended because it did not answer,
+	// or 0.
+	replaced int
+	server   *child
+	worker   *child
+	page     *devPage
 }
 
 // child is a process that we started.
@@ -244,7 +254,10 @@ func (d *development) stop() {
 	defer signal.Stop(again)
 	d.page.stop()
 	d.worker.stop(d.config.StopTimeout+workerStopSlack, again)
-	d.server.stop(serverStopLimit, again)
+	if d.server != nil {
+		d.server.stop(serverStopLimit, again)
+		d.forgetServer()
+	}
 }
 
 // childEnvironment is what the worker, and whoever asks for Temporal at this
@@ -277,30 +290,43 @@ func (d *development) healthy(ctx context.Context) bool {
 	return err == nil
 }
 
+// listening reports whether something holds the address.
 func listening(ctx context.Context, address string) bool {
 	dialer := net.Dialer{Timeout: time.Second}
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return false
+		// Nobody refuses, but a program that hangs takes no more connections.
+		var refusal net.Error
+		return errors.As(err, &refusal) && refusal.Timeout()
 	}
 	_ = connection.Close()
 	return true
 }
 
 func (d *development) startServer(ctx context.Context) error {
+	var wedged *proctable.Handle
 	if listening(ctx, d.address) {
 		if d.healthy(ctx) {
 			d.reused = true
 			return nil
 		}
-		return portTaken(d.Port, "--port", ", which does not answer as Temporal")
+		if wedged = d.wedgedServer(); wedged == nil {
+			return d.notOurs()
+		}
+		defer wedged.Close()
 	}
-	if ui := net.JoinHostPort(loopback, strconv.Itoa(d.UIPort)); listening(ctx, ui) {
-		return portTaken(d.UIPort, "--ui-port", "")
-	}
+	// Nothing is ended for which there is no replacement.
 	binary, err := d.find("temporal", "run `make bin/temporal`, or install Temporal's command line tool")
 	if err != nil {
 		return err
+	}
+	if wedged != nil {
+		if err := d.clearPort(ctx, wedged); err != nil || d.reused || ctx.Err() != nil {
+			return err
+		}
+	}
+	if ui := net.JoinHostPort(loopback, strconv.Itoa(d.UIPort)); listening(ctx, ui) {
+		return portTaken(d.UIPort, "--ui-port", "")
 	}
 	log, err := d.serverLog()
 	if err != nil {
@@ -312,6 +338,9 @@ func (d *development) startServer(ctx context.Context) error {
 	command.Env = d.environment
 	command.Stdout, command.Stderr = log, log
 	if d.server, err = startChild(command, "Temporal's server"); err != nil {
+		return err
+	}
+	if err := d.recordServer(); err != nil {
 		return err
 	}
 	return d.awaitServer(ctx, log.Name())
@@ -441,7 +470,7 @@ func (d *development) progress(format string, args ...any) {
 }
 
 func (d *development) announce() {
-	r := ready{Address: d.address, WebUI: d.webUI(), Host: d.config.Host, Reused: d.reused}
+	r := ready{Address: d.address, WebUI: d.webUI(), Host: d.config.Host, Reused: d.reused, Replaced: d.replaced}
 	if d.server != nil {
 		r.ServerPID = d.server.Process.Pid
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"unwind/teardown"
@@ -13,32 +15,43 @@ import (
 // what is wrong with that.
 func portTaken(port int, flag, wrong string) error {
 	holder := "another program"
-	if pid, command := portHolder(port); pid != "" {
-		holder = fmt.Sprintf("%s (pid %s)", shown(command), pid)
+	if holders, _ := portHolders(port); len(holders) > 0 {
+		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", holders[0]))
+		holder = fmt.Sprintf("%s (pid %d)", shown(strings.TrimSpace(string(command))), holders[0])
 	}
 	return &teardown.Error{Code: teardown.CodeTemporalUnavailable, Message: fmt.Sprintf(
 		"port %d is held by %s%s; end it, or choose another port with %s", port, holder, wrong, flag)}
 }
 
-// portHolder finds the process that listens on a port of this machine. It
-// answers nothing where there is no /proc, or where the process is another
-// user's.
-func portHolder(port int) (pid, command string) {
+// holdsAlone reports whether everything that listens on a port is known to be
+// held by this one process.
+func holdsAlone(pid, port int) bool {
+	holders, all := portHolders(port)
+	return all && len(holders) == 1 && holders[0] == pid
+}
+
+// portHolders finds the processes that have a socket which listens on a port of
+// this machine. It finds none where there is no /proc, and not those of another
+// user; all: a holder is known for each of the sockets.
+func portHolders(port int) (pids []int, all bool) {
 	sockets := listeningSockets(port)
 	if len(sockets) == 0 {
-		return "", ""
+		return nil, false
 	}
+	held := map[string]bool{}
 	descriptors, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, descriptor := range descriptors {
 		target, err := os.Readlink(descriptor)
 		if err != nil || !sockets[target] {
 			continue
 		}
-		pid = strings.Split(descriptor, "/")[2]
-		comm, _ := os.ReadFile("/proc/" + pid + "/comm")
-		return pid, strings.TrimSpace(string(comm))
+		held[target] = true
+		pid, err := strconv.Atoi(strings.Split(descriptor, "/")[2])
+		if err == nil && !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
 	}
-	return "", ""
+	return pids, len(held) == len(sockets)
 }
 
 // listeningSockets are the sockets that listen on a port, as links in /proc name

@@ -70,7 +70,7 @@ func Start(t testing.TB, options ...Option) *Server {
 // Launch is Start for a TestMain, whose tests share a server. The caller calls
 // Close.
 func Launch(options ...Option) (*Server, error) {
-	binary, err := findBinary()
+	binary, err := Binary()
 	if err != nil {
 		return nil, err
 	}
@@ -259,8 +259,8 @@ func (s *Server) logTail() string {
 	return string(content[max(0, len(content)-4000):])
 }
 
-// findBinary finds Temporal's CLI: TEMPORAL_CLI, or bin/temporal of this project.
-func findBinary() (string, error) {
+// Binary finds Temporal's CLI: TEMPORAL_CLI, or bin/temporal of this project.
+func Binary() (string, error) {
 	path := os.Getenv("TEMPORAL_CLI")
 	if path == "" {
 		root, err := moduleRoot()

@@ -33,7 +33,7 @@ func TestRandomSequencesKeepTheInvariants(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				n++
 				m := &model{T: rt, b: &bundle{Store: b.Store, t: t, url: b.url}, prefix: fmt.Sprintf("m%d", n),
-					sessions: map[string]*modelSession{}, trees: map[string]*modelTree{}}
+					sessions: map[string]*modelSession{}, tasks: map[string]*modelTask{}, trees: map[string]*modelTree{}}
 				rt.Repeat(map[string]func(*rapid.T){
 					"":          m.check,
 					"add":       m.add,
@@ -55,6 +55,9 @@ func TestRandomSequencesKeepTheInvariants(t *testing.T) {
 					"restore":   m.restore,
 					"delete":    m.delete,
 					"turn":      m.turn,
+					"open":      m.openTask,
+					"close":     m.closeTask,
+					"run task":  m.runTask,
 				})
 				m.settle()
 			})
@@ -69,18 +72,25 @@ type model struct {
 	prefix   string
 	made     int
 	sessions map[string]*modelSession
+	tasks    map[string]*modelTask
 	trees    map[string]*modelTree
 }
 
+// modelRun is what a run of a finalization knows; nil without one.
+type modelRun struct {
+	step *teardown.Step
+	plan []string
+}
+
 type modelSession struct {
+	modelRun
+
+	task       string // "" outside of one
 	live       bool
 	generation int64
 	holds      []string // worktrees, while live or not yet released
 	agent      bool     // its runtime lives
 	turn       string
-	// What a run of its finalization knows; nil without one.
-	step *teardown.Step
-	plan []string
 	// history is what became of the generations that are over.
 	history map[int64]teardown.Outcome
 }
@@ -123,6 +133,20 @@ func pick[V any](m *model, from map[string]V, wanted func(V) bool, what string) 
 
 func anySession(*modelSession) bool { return true }
 
+// runs lists those of sessions and of tasks.
+func (m *model) runs() map[string]*modelRun {
+	all := map[string]*modelRun{}
+	for id, s := range m.sessions {
+		all[id] = &s.modelRun
+	}
+	for id, t := range m.tasks {
+		all[id] = &t.modelRun
+	}
+	return all
+}
+
+func underWay(r *modelRun) bool { return r.step != nil }
+
 // newTree is a worktree at a path of its own, or inside one that a live session
 // holds.
 func (m *model) newTree() (string, store.NewWorktree) {
@@ -145,13 +169,18 @@ func (m *model) add(*rapid.T) {
 		_, w := m.newTree()
 		n.Worktrees = append(n.Worktrees, w)
 	}
+	n.TaskID, n.Lease = m.anyTask()
 	added, err := m.b.AddSession(ctx, n)
+	if m.closed(n.TaskID) {
+		require.Equal(m, teardown.CodeTaskClosed, teardown.CodeOf(err))
+		return
+	}
 	if code := teardown.CodeOf(err); code == teardown.CodeWorktreeDeleting || code == teardown.CodeWorktreeMissing {
 		return // inside one that may go at any moment
 	}
 	require.NoError(m, err)
 	require.True(m, added)
-	s := &modelSession{live: true, generation: 1, agent: true, history: map[int64]teardown.Outcome{}}
+	s := &modelSession{task: n.TaskID, live: true, generation: 1, agent: true, holds: n.Lease, history: map[int64]teardown.Outcome{}}
 	m.sessions[id] = s
 	m.hand(s, n.Worktrees)
 }
@@ -160,6 +189,9 @@ func (m *model) hand(s *modelSession, worktrees []store.NewWorktree) {
 	for _, w := range worktrees {
 		m.trees[w.ID] = &modelTree{path: w.Path}
 		s.holds = append(s.holds, w.ID)
+		if t, ok := m.tasks[s.task]; ok {
+			t.holds = append(t.holds, w.ID)
+		}
 	}
 }
 
@@ -170,6 +202,8 @@ func (m *model) attach(*rapid.T) {
 	switch code := teardown.CodeOf(err); {
 	case !s.live:
 		require.Equal(m, teardown.CodeSessionTerminated, code)
+	case m.closed(s.task):
+		require.Equal(m, teardown.CodeTaskClosed, code)
 	case code == teardown.CodeWorktreeDeleting, code == teardown.CodeWorktreeMissing:
 	default:
 		require.NoError(m, err)
@@ -185,12 +219,16 @@ func (m *model) fork(*rapid.T) {
 		require.Equal(m, teardown.CodeSessionTerminated, teardown.CodeOf(err))
 		return
 	}
+	if m.closed(parent.task) {
+		require.Equal(m, teardown.CodeTaskClosed, teardown.CodeOf(err))
+		return
+	}
 	if teardown.CodeOf(err) == teardown.CodeWorktreeDeleting {
 		return // below one that is being removed, and that the claim will keep
 	}
 	require.NoError(m, err)
 	require.True(m, added)
-	m.sessions[child] = &modelSession{live: true, generation: 1, holds: slices.Clone(parent.holds), history: map[int64]teardown.Outcome{}}
+	m.sessions[child] = &modelSession{task: parent.task, live: true, generation: 1, holds: slices.Clone(parent.holds), history: map[int64]teardown.Outcome{}}
 }
 
 func (m *model) terminate(*rapid.T) {
@@ -242,7 +280,7 @@ func (m *model) run(*rapid.T) {
 
 // remove is the first step of an attempt: it takes the path lock and claims.
 func (m *model) remove(*rapid.T) {
-	_, s := pick(m, m.sessions, func(s *modelSession) bool { return s.step != nil && len(s.plan) > 0 }, "session")
+	_, s := pick(m, m.runs(), func(r *modelRun) bool { return r.step != nil && len(r.plan) > 0 }, "run")
 	id := rapid.SampledFrom(s.plan).Draw(m.T, "worktree")
 	if m.trees[id].attempt != nil {
 		m.Skip("busy")
@@ -330,12 +368,12 @@ func (m *model) crash(*rapid.T) {
 }
 
 func (m *model) loseHistory(*rapid.T) {
-	_, s := pick(m, m.sessions, func(s *modelSession) bool { return s.step != nil }, "session")
-	s.step, s.plan = nil, nil
+	_, run := pick(m, m.runs(), underWay, "run")
+	*run = modelRun{}
 }
 
 func (m *model) park(*rapid.T) {
-	_, s := pick(m, m.sessions, func(s *modelSession) bool { return s.step != nil }, "session")
+	_, s := pick(m, m.runs(), underWay, "run")
 	reason := rapid.SampledFrom([]string{teardown.ReasonPreserved, teardown.ReasonAttemptsExhausted}).Draw(m.T, "reason")
 	_, err := m.b.Park(ctx, teardown.ParkInput{Step: *s.step, Reason: reason})
 	if err != nil {
@@ -344,10 +382,15 @@ func (m *model) park(*rapid.T) {
 }
 
 func (m *model) finish(*rapid.T) {
-	id, s := pick(m, m.sessions, func(s *modelSession) bool { return s.step != nil }, "session")
-	done, err := m.b.Finish(ctx, *s.step)
+	id, run := pick(m, m.runs(), underWay, "run")
+	if t, ok := m.tasks[id]; ok {
+		m.finishTask(id, t)
+		return
+	}
+	s := m.sessions[id]
+	done, err := m.b.Finish(ctx, *run.step)
 	require.NoError(m, err)
-	if done.Superseded || done.Result.Outcome != teardown.OutcomeFinalized || s.step.Generation != s.generation {
+	if done.Superseded || done.Result.Outcome != teardown.OutcomeFinalized || run.step.Generation != s.generation {
 		return
 	}
 	require.False(m, s.live || s.agent)
@@ -358,6 +401,10 @@ func (m *model) finish(*rapid.T) {
 }
 
 func (m *model) retry(*rapid.T) {
+	if len(m.tasks) > 0 && rapid.Bool().Draw(m.T, "of a task") {
+		m.retryTask()
+		return
+	}
 	id, s := pick(m, m.sessions, anySession, "session")
 	_, _, err := m.b.Retry(ctx, id, store.RetryOptions{})
 	if s.live {
@@ -401,6 +448,10 @@ func (m *model) restore(*rapid.T) {
 		r.Intact = append(r.Intact, w.ID)
 	}
 	restored, err := m.b.Restore(ctx, r)
+	if m.closed(s.task) {
+		require.Equal(m, teardown.CodeTaskClosed, teardown.CodeOf(err))
+		return
+	}
 	if code := teardown.CodeOf(err); code == teardown.CodeWorktreeDeleting || code == teardown.CodeWorktreeMissing {
 		return // inside one that somebody else is removing
 	}
@@ -444,6 +495,8 @@ func (m *model) turn(*rapid.T) {
 	switch {
 	case !s.live:
 		require.Equal(m, teardown.CodeSessionTerminated, teardown.CodeOf(err))
+	case m.closed(s.task):
+		require.Equal(m, teardown.CodeTaskClosed, teardown.CodeOf(err))
 	case busy:
 		require.Equal(m, teardown.CodeBusy, teardown.CodeOf(err))
 	default:
@@ -485,6 +538,7 @@ func (m *model) check(*rapid.T) {
 		require.NoError(m, err)
 		require.Equal(m, !over && !session.Held(time.Now()), listed, "I1: %s is found from the facts alone", id)
 	}
+	m.checkTasks()
 	for id, w := range m.trees {
 		require.LessOrEqual(m, w.removals, 1, "%s was removed twice", id)
 		require.False(m, w.gone && w.dirty, "I4: work was lost in %s", id)
@@ -511,10 +565,23 @@ func (m *model) settle() {
 		require.NoError(m, err)
 		m.sessions[id].live = false
 	}
+	for id, t := range m.tasks {
+		if t.state == store.TaskActive {
+			m.setBarrier(id, t, store.TaskArchived)
+		}
+	}
 	for range 6 {
 		for id := range m.sessions {
 			m.finalizeWhole(id)
 		}
+		for id := range m.tasks {
+			m.finalizeWholeTask(id)
+		}
+	}
+	for id := range m.tasks {
+		summary, err := m.b.TaskResult(ctx, id, 1)
+		require.NoError(m, err)
+		require.Equal(m, teardown.OutcomeFinalized, summary.Outcome, "task %s does not come to its end: %+v", id, summary)
 	}
 	for id := range m.sessions {
 		summary, err := m.b.Result(ctx, id, m.sessions[id].generation)
@@ -534,26 +601,31 @@ func (m *model) finalizeWhole(id string) {
 		_, err := m.b.RuntimeReleased(ctx, begun.Step, runtime.ID, "ended", "", teardown.RuntimeResult{Outcome: teardown.RuntimeReleased})
 		require.NoError(m, err)
 	}
+	m.removeAll(begun.Step)
+}
+
+// removeAll is a run from its release to its end.
+func (m *model) removeAll(step teardown.Step) {
 	for range 3 { // an ancestor is reopened by its last child
-		plan, err := m.b.ReleaseLeases(ctx, begun.Step)
+		plan, err := m.b.ReleaseLeases(ctx, step)
 		require.NoError(m, err)
 		for _, worktree := range planned(plan) {
-			claim, err := m.b.Claim(ctx, begun.Step, worktree)
+			claim, err := m.b.Claim(ctx, step, worktree)
 			require.NoError(m, err)
 			if !claim.Go {
 				continue
 			}
 			w := m.trees[worktree]
-			w.attempt = &modelAttempt{step: begun.Step}
+			w.attempt = &modelAttempt{step: step}
 			for w.attempt != nil {
 				m.advance(worktree, w)
 			}
 		}
 	}
-	done, err := m.b.Finish(ctx, begun.Step)
+	done, err := m.b.Finish(ctx, step)
 	require.NoError(m, err)
 	if done.Superseded {
-		_, err = m.b.Park(ctx, teardown.ParkInput{Step: begun.Step, Reason: teardown.ReasonAttemptsExhausted})
+		_, err = m.b.Park(ctx, teardown.ParkInput{Step: step, Reason: teardown.ReasonAttemptsExhausted})
 		require.NoError(m, err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"maps"
@@ -12,7 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"unwind/internal/runtime"
 	"unwind/internal/runtime/kinds"
+	"unwind/internal/runtime/process"
+	"unwind/internal/store"
 	"unwind/teardown"
 )
 
@@ -186,4 +190,37 @@ func TestPlanChangesNothing(t *testing.T) {
 	r = b.run("plan", "--all")
 	require.Equal(t, exitDone, r.code)
 	require.Contains(t, r.stderr, "1 session is of host h1; run `unwind plan --all` there.")
+}
+
+// A session whose start was cut off has a runtime of which only the plan is
+// known, and a worktree that git may have made without its mark.
+func TestPlanOfAHalfStartedSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	app := b.repository("app")
+	making, absent := filepath.Join(b.root, "making"), filepath.Join(b.root, "absent")
+	planned, err := process.Kind{}.Plan(teardown.Runtime{Kind: teardown.KindProcess, Role: teardown.RoleAgent})
+	require.NoError(t, err)
+	_, err = b.store().AddSession(t.Context(), store.NewSession{ID: "s1", Host: "h1", ManifestHash: "x", Starting: true,
+		Runtimes: []store.NewRuntime{{ID: "r1", Handle: planned}},
+		Worktrees: []store.NewWorktree{
+			{ID: "w1", Repository: app, Path: making, Branch: "making", Nonce: "n1"},
+			{ID: "w2", Repository: app, Path: absent, Branch: "absent", Nonce: "n2"}}})
+	require.NoError(t, err)
+
+	said := b.must("plan", "s1")
+	require.Contains(t, said, "process agent without a pid: gone\n  Its start is not complete, and nothing of it was found.")
+	for _, path := range []string{making, absent} {
+		require.Contains(t, said, path+": already gone")
+	}
+
+	b.git(app, "worktree", "add", "-q", "--lock", "--reason", "unwind is making this worktree n1", "-b", "making", making)
+	started, err := process.Kind{}.Start(t.Context(), planned, runtime.Launch{Command: []string{"sleep", "600"}, Directory: making})
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = process.Kind{}.Destroy(context.Background(), started, runtime.Options{}) })
+	said = b.must("plan", "s1")
+	require.Contains(t, said, ": alive, would be ended\n  Its start is not complete; it was found by its tag.")
+	require.Contains(t, said, making+": would be removed")
+	require.Contains(t, said, absent+": already gone")
+	require.FileExists(t, filepath.Join(app, ".git", "worktrees", "making", "locked"), "a plan changes nothing")
 }

@@ -199,7 +199,12 @@ func (o *planOptions) planRuntime(ctx context.Context, row store.Runtime) planne
 		planned.Outcome = teardown.RuntimeAlreadyGone
 		return planned
 	}
-	state, err := o.probe(ctx, rt)
+	probe := o.probe
+	if row.State == store.RuntimeCreating {
+		probe = o.find
+	}
+	rt, state, err := probe(ctx, rt)
+	planned.Name = runtimeName(rt)
 	var own *teardown.Error
 	switch {
 	case errors.As(err, &own):
@@ -215,21 +220,49 @@ func (o *planOptions) planRuntime(ctx context.Context, row store.Runtime) planne
 	default:
 		planned.Outcome = teardown.RuntimeAlreadyGone
 	}
+	if err == nil && row.State == store.RuntimeCreating {
+		planned.Message = "Its start is not complete, and nothing of it was found."
+		if planned.alive {
+			planned.Message = "Its start is not complete; it was found by its tag."
+		}
+	}
 	return planned
 }
 
-func (o *planOptions) probe(ctx context.Context, rt teardown.Runtime) (runtime.State, error) {
+func (o *planOptions) probe(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, runtime.State, error) {
 	kind, err := o.kinds().For(rt)
 	if err != nil {
-		return 0, err
+		return rt, 0, err
 	}
-	return kind.Probe(ctx, rt)
+	state, err := kind.Probe(ctx, rt)
+	return rt, state, err
+}
+
+// find is probe for a runtime whose start was not recorded as done, of which the
+// plan alone is known; it answers what there is of it.
+func (o *planOptions) find(ctx context.Context, planned teardown.Runtime) (teardown.Runtime, runtime.State, error) {
+	kind, err := o.kinds().For(planned)
+	if err != nil {
+		return planned, 0, err
+	}
+	starter, ok := kind.(runtime.Starter)
+	if !ok {
+		return o.probe(ctx, planned)
+	}
+	found, there, err := starter.Find(ctx, planned)
+	switch {
+	case err != nil:
+		return planned, 0, err
+	case there:
+		return found, runtime.Alive, nil
+	}
+	return planned, runtime.Gone, nil
 }
 
 // planWorktrees looks at all worktrees that nobody else holds in one go, so that
 // what a child comes to is known when its parent is judged.
 func (o *planOptions) planWorktrees(ctx context.Context, f *facts, seen sight, alive bool) ([]worktree.Report, error) {
-	leased := seen.leased()
+	engine, leased := engine(f.config), seen.leased()
 	reports := make([]worktree.Report, len(leased))
 	paths := map[string]string{}
 	for _, wt := range leased {
@@ -238,6 +271,8 @@ func (o *planOptions) planWorktrees(ctx context.Context, f *facts, seen sight, a
 	var targets []worktree.Target
 	var of []int
 	for i, wt := range leased {
+		row := wt.Worktree
+		target := worktree.Target{Repository: row.Repository, Path: row.Path, Nonce: row.Nonce, Parent: paths[row.ParentID]}
 		decided, err := o.decided(ctx, f, seen, wt)
 		if err != nil {
 			return nil, err
@@ -246,15 +281,25 @@ func (o *planOptions) planWorktrees(ctx context.Context, f *facts, seen sight, a
 			reports[i] = *decided
 			continue
 		}
-		row := wt.Worktree
-		targets = append(targets, worktree.Target{Repository: row.Repository, Path: row.Path, Nonce: row.Nonce, Parent: paths[row.ParentID]})
+		if engine.Unmarked(target) {
+			reports[i] = unmarkedReport(row)
+			continue
+		}
+		targets = append(targets, target)
 		of = append(of, i)
 	}
 	hooks := worktree.AllHooks{SaveChanges: seen.finalization != nil && seen.finalization.SaveRequested, RuntimeEnds: alive}
-	for n, report := range engine(f.config).InspectAll(ctx, targets, hooks) {
+	for n, report := range engine.InspectAll(ctx, targets, hooks) {
 		reports[of[n]] = report
 	}
 	return reports, nil
+}
+
+// unmarkedReport is about a worktree that git has made for the session, whose
+// start was cut off before it was recorded: finalization marks it first.
+func unmarkedReport(row store.Worktree) worktree.Report {
+	return worktree.Report{Path: row.Path, Branch: row.Branch, Repository: row.Repository, Disposition: teardown.DispositionRemoved,
+		Notes: []string{"Its start is not complete; it would be looked at first, and kept if anything in it could be lost."}}
 }
 
 // decided answers what the facts alone say of a worktree; nil if it has to be

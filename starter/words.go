@@ -100,8 +100,11 @@ func runtimeStyle(outcome teardown.RuntimeOutcome) style {
 
 // runtimeName is what a person knows a runtime by.
 func runtimeName(rt teardown.Runtime) string {
-	if rt.Kind == teardown.KindProcess {
-		return "pid " + itoa(rt.PID)
+	switch {
+	case rt.Kind != teardown.KindProcess:
+		return rt.Session
+	case rt.PID == 0: // it is being started
+		return "without a pid"
 	}
-	return rt.Session
+	return "pid " + itoa(rt.PID)
 }

@@ -266,18 +266,8 @@ func (e *Engine) whole(ctx context.Context, target Target, hooks Hooks) error {
 // made for it, or if there is none; then nothing is touched. The caller holds
 // the path lock.
 func (e *Engine) Adopt(_ context.Context, target Target) (bool, error) {
-	path, stop := e.checkTarget(target.Path)
-	if stop != nil || target.Nonce == "" {
-		return false, nil
-	}
-	place, stop := identify(Target{Repository: target.Repository, Path: target.Path}, path, path)
-	if stop != nil || place.admin == "" {
-		return false, nil
-	}
-	locked := filepath.Join(place.admin, "locked")
-	reason, err := readSmall(locked)
-	forUs := err == nil && reason == makingReason(target.Nonce)
-	if place.nonce != target.Nonce && (place.nonce != "" || !forUs) {
+	place, ours, forUs := e.made(target)
+	if !ours {
 		return false, nil
 	}
 	if _, err := giveNonce(place, target.Nonce); err != nil {
@@ -287,10 +277,33 @@ func (e *Engine) Adopt(_ context.Context, target Target) (bool, error) {
 	if !forUs {
 		return true, nil
 	}
-	if err := os.Remove(locked); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(place.admin, "locked")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, unmarked(place, err)
 	}
 	return true, nil
+}
+
+// Unmarked reports whether the worktree at the path was made for target.Nonce
+// and has not got it yet: what Adopt is to finish. It changes nothing.
+func (e *Engine) Unmarked(target Target) bool {
+	place, ours, _ := e.made(target)
+	return ours && place.nonce == ""
+}
+
+// made answers the worktree at the path, whether it has target.Nonce or was made
+// for it, and whether it is still locked as that.
+func (e *Engine) made(target Target) (p place, ours, forUs bool) {
+	path, stop := e.checkTarget(target.Path)
+	if stop != nil || target.Nonce == "" {
+		return p, false, false
+	}
+	p, stop = identify(Target{Repository: target.Repository, Path: target.Path}, path, path)
+	if stop != nil || p.admin == "" {
+		return p, false, false
+	}
+	reason, err := readSmall(filepath.Join(p.admin, "locked"))
+	forUs = err == nil && reason == makingReason(target.Nonce)
+	return p, p.nonce == target.Nonce || p.nonce == "" && forUs, forUs
 }
 
 func unmarked(p place, err error) error {

@@ -22,7 +22,7 @@ build: ## Build bin/unwind and bin/unwind-worker
 
 .PHONY: test
 test: needs build ## Run all tests, with the race detector; PKG=./internal/lock for some
-	go test -race -timeout 15m -p $(PACKAGES_AT_ONCE) $(PKG)
+	go test -race -timeout 20m -p $(PACKAGES_AT_ONCE) $(PKG)
 
 .PHONY: races
 races: needs ## Let what must exclude each other meet 1,000 times in each race; takes minutes

@@ -21,15 +21,15 @@ import (
 	"unwind/internal/runtime/proctable"
 	"unwind/internal/store"
 	"unwind/teardown"
+	"unwind/test/interleave"
 )
 
-// interleavings of a start, the end and the restore of the same session, and of
-// another start under the same name. Those with a terminal cost far more than
-// those with a process, and only they have a name to share.
+// An interleaving is of a start, the end and the restore of one session, and of
+// another start under the same name. One in tmuxOneOf is with a terminal: those
+// cost far more than those with a process, and only they have a name to share.
 const (
-	processInterleavings = 980
-	tmuxInterleavings    = 20
-	interleavedAtOnce    = 8
+	tmuxOneOf         = 50
+	interleavedAtOnce = 8
 )
 
 // A start, the end and the restore of the same session exclude each other, and
@@ -60,14 +60,14 @@ func TestStartAgainstFinalizeAgainstRestoreAgainstTheSameNameAgain(t *testing.T)
 		all.Go(func() {
 			for turn := range turns {
 				r := &race{T: t, Host: h, turn: turn, kind: teardown.KindProcess, ended: make(chan struct{}), adopted: &adopted, tags: &tags}
-				if turn < tmuxInterleavings {
+				if turn%tmuxOneOf == 0 {
 					r.kind = teardown.KindTmux
 				}
 				r.run()
 			}
 		})
 	}
-	for turn := range processInterleavings + tmuxInterleavings {
+	for turn := range interleave.Times() {
 		turns <- turn
 	}
 	close(turns)
@@ -144,11 +144,11 @@ func (r *race) restoreAndEnd(s teardown.StartStep) {
 	if teardown.CodeOf(err) == teardown.CodeRuntimeUnroutable {
 		return
 	}
-	assert.NoError(r, err)
+	r.noError(err)
 	for _, rt := range restored.Runtimes {
 		r.adopted.Add(1)
 		state, err := r.Runtimes[r.kind].Probe(context.Background(), rt.Handle.V)
-		assert.NoError(r, err)
+		r.noError(err)
 		assert.Equal(r, runtime.Alive, state, "the end of the old generation does not harm the new one")
 	}
 	r.terminate(s)
@@ -161,14 +161,22 @@ func (r *race) again() {
 	next := r.record("new")
 	r.until(func() bool { return r.start(next) == nil })
 	row, err := r.Store.Runtime(context.Background(), next.SessionID)
-	assert.NoError(r, err)
+	r.noError(err)
 	<-r.ended
 	state, err := r.Runtimes[r.kind].Probe(context.Background(), row.Handle.V)
-	assert.NoError(r, err)
+	r.noError(err)
 	assert.Equal(r, runtime.Alive, state, "the end of the old one does not harm it")
 	r.terminate(next)
 	r.finalize(next)
 	r.requireEnded(next)
+}
+
+// noError fails the test from a goroutine that is not the test's own.
+func (r *race) noError(err error) bool {
+	if err != nil {
+		r.Errorf("turn %d: %v", r.turn, err)
+	}
+	return err == nil
 }
 
 func (r *race) until(condition func() bool) {
@@ -182,12 +190,12 @@ func (r *race) until(condition func() bool) {
 
 func (r *race) terminate(s teardown.StartStep) {
 	_, _, err := r.Store.Terminate(context.Background(), s.SessionID, "test")
-	assert.NoError(r, err)
+	r.noError(err)
 }
 
 func (r *race) requireEnded(s teardown.StartStep) {
 	detail, err := r.Store.SessionDetail(context.Background(), s.SessionID)
-	assert.NoError(r, err)
+	r.noError(err)
 	for _, row := range detail.Runtimes {
 		assert.Equal(r, store.RuntimeReleased, row.State)
 	}
@@ -201,11 +209,11 @@ func (r *race) record(which string) teardown.StartStep {
 		rt.Socket, rt.Session = r.TmuxSocket, fmt.Sprintf("name-%d", r.turn)
 	}
 	planned, err := r.Runtimes[r.kind].(runtime.Starter).Plan(rt)
-	assert.NoError(r, err)
+	r.noError(err)
 	r.tags.Store(planned.Identity.EnvTag, true)
 	_, err = r.Store.AddSession(context.Background(), store.NewSession{ID: id, Host: "h1", ManifestHash: id, Starting: true,
 		Runtimes: []store.NewRuntime{{ID: id, Handle: planned}}})
-	assert.NoError(r, err)
+	r.noError(err)
 	return teardown.StartStep{SessionID: id, Generation: 1}
 }
 
@@ -226,7 +234,7 @@ func (r *race) finalize(s teardown.StartStep) {
 	if teardown.CodeOf(err) == teardown.CodeSessionLive {
 		return
 	}
-	assert.NoError(r, err)
+	r.noError(err)
 	for _, left := range begun.Runtimes {
 		r.until(func() bool {
 			result, err := r.destroyRuntime(ctx, r.attempt(), teardown.DestroyRuntimeInput{Step: begun.Step, RuntimeID: left.ID})

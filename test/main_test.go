@@ -39,7 +39,9 @@ func runAll(m *testing.M) (code int, err error) {
 			return 1, fmt.Errorf("building %s: %w\n%s", name, err, output)
 		}
 	}
-	if temporal, err = devserver.Launch(); err != nil {
+	// In memory, the server loses all it has when its database is interrupted, as
+	// happens on a machine that is very busy.
+	if temporal, err = devserver.Launch(devserver.File(filepath.Join(programs, "temporal.db"))); err != nil {
 		return 1, err
 	}
 	defer temporal.Close()

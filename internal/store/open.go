@@ -57,6 +57,9 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		}
 	}
 	have, err := at.appliedVersion(ctx, queries{db}, at.migrations())
+	if err == nil && have < at.wantedVersion() && at.awaitMigration(ctx) {
+		have, err = at.appliedVersion(ctx, queries{db}, at.migrations())
+	}
 	if err == nil {
 		err = at.checkVersion(have)
 	}
@@ -65,6 +68,22 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, at.explain(err)
 	}
 	return s, nil
+}
+
+// awaitMigration waits for a process that makes or migrates a SQLite database at
+// this moment: each of its migrations shows before the last one is done. It
+// reports whether there may have been one.
+func (l location) awaitMigration(ctx context.Context) bool {
+	lock := l.path + ".lock"
+	if _, err := os.Stat(lock); l.dialect != SQLite || err != nil {
+		return false
+	}
+	held, err := lockFile(ctx, lock)
+	if err != nil {
+		return false
+	}
+	_ = held.Close()
+	return true
 }
 
 // Close closes the connections.

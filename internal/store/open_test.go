@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -275,5 +276,27 @@ func TestAStoreSurvivesItsConnections(t *testing.T) {
 			}
 			return err == nil
 		}, time.Minute, 10*time.Millisecond)
+	}
+}
+
+// The first use by several programs at once: who comes while another one makes
+// the database waits for it.
+func TestSeveralOpenADatabaseThatIsMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		url := "sqlite://" + filepath.Join(t.TempDir(), "unwind.db")
+		var all sync.WaitGroup
+		for n := range 8 {
+			all.Go(func() {
+				time.Sleep(time.Duration(n) * 5 * time.Millisecond)
+				s, err := store.Open(context.Background(), url)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = s.Close()
+			})
+		}
+		all.Wait()
 	}
 }

@@ -43,12 +43,13 @@ needs:
 	@.ci/needs
 
 .PHONY: lint
-lint: bin/golangci-lint bin/workflowcheck ## Check format, vet, golangci-lint and Temporal's workflowcheck
+lint: bin/golangci-lint bin/workflowcheck ## Check format, vet, golangci-lint, Temporal's workflowcheck, and that it builds for macOS
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
 		echo "Not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	bin/golangci-lint run ./...
 	bin/workflowcheck ./workflows/...
+	GOOS=darwin go build ./...
 
 .PHONY: fmt
 fmt: ## Format all Go files

@@ -11,7 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"go.temporal.io/sdk/activity"
+
 	"unwind/internal/fault"
+	"unwind/internal/forge"
 	"unwind/internal/lock"
 	"unwind/internal/runtime"
 	"unwind/internal/store"
@@ -64,8 +67,11 @@ func checkStart(in teardown.StartSessionInput) error {
 			return err
 		}
 	}
-	if len(in.Worktrees) > maxStarted || len(in.Runtimes) > maxStarted || len(in.Resources) > maxStarted {
-		return unfit("A session is started with at most %d worktrees, runtimes and resources each", maxStarted)
+	if max(len(in.Worktrees), len(in.Runtimes), len(in.Resources), len(in.Links)) > maxStarted {
+		return unfit("A session is started with at most %d worktrees, runtimes, resources and links each", maxStarted)
+	}
+	if err := forge.CheckLinks(in.Links); err != nil {
+		return err
 	}
 	if len(in.Worktrees)+len(in.Runtimes) == 0 {
 		return unfit("A session is started with at least one worktree or runtime")
@@ -115,7 +121,7 @@ func (h *Host) knownStart(ctx context.Context, in teardown.StartSessionInput) (s
 }
 
 func (h *Host) recordStart(ctx context.Context, a *attempt, in teardown.StartSessionInput) error {
-	n := store.NewSession{ID: in.ID, Host: in.Host, TaskID: in.TaskID, ManifestHash: startHash(in), Starting: true}
+	n := store.NewSession{ID: in.ID, Host: in.Host, TaskID: in.TaskID, ManifestHash: startHash(in), Links: store.LinksOf(in.Links), Starting: true}
 	if err := h.checkNewResources(in); err != nil {
 		return err
 	}
@@ -200,7 +206,8 @@ func (h *Host) addTree(ctx context.Context, n *store.NewSession, tree worktree.N
 	if found && len(held) == 0 && old.QuarantinePath == "" {
 		n.Retire = append(n.Retire, old.ID) // nothing is there any more
 	}
-	row := store.NewWorktree{ID: store.NewID(), Repository: tree.Repository, Path: tree.Path, Branch: tree.Branch, Nonce: tree.Nonce}
+	row := store.NewWorktree{ID: store.NewID(), Repository: tree.Repository, Path: tree.Path, Branch: tree.Branch, Nonce: tree.Nonce,
+		Remotes: h.remotes(ctx, tree.Repository)}
 	for dir := filepath.Dir(tree.Path); dir != "/" && row.ParentID == ""; dir = filepath.Dir(dir) {
 		if at := slices.IndexFunc(n.Worktrees, func(other store.NewWorktree) bool { return other.Path == dir }); at >= 0 {
 			row.ParentID = n.Worktrees[at].ID
@@ -216,6 +223,16 @@ func (h *Host) addTree(ctx context.Context, n *store.NewSession, tree worktree.N
 	}
 	n.Worktrees = append(n.Worktrees, row)
 	return nil
+}
+
+// remotes says under which names forges know the repository. Without them only
+// the webhooks' way from a branch to the session is missing.
+func (h *Host) remotes(ctx context.Context, repository string) []string {
+	urls, err := h.Worktrees.Remotes(ctx, repository)
+	if err != nil {
+		activity.GetLogger(ctx).Warn("The remotes of a repository could not be read", "repository", repository, "error", err)
+	}
+	return forge.Remotes(urls)
 }
 
 func (h *Host) planRuntimes(in teardown.StartSessionInput, n *store.NewSession) error {

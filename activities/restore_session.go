@@ -46,7 +46,7 @@ func (h *Host) restore(ctx context.Context, a *attempt, in teardown.RestoreSessi
 	}
 	restoration := store.Restoration{SessionID: in.SessionID, Generation: in.Generation, By: in.RequestedBy}
 	a.doing("Looking at the runtimes")
-	if restoration.Alive, err = h.alive(ctx, runtimes); err != nil {
+	if restoration.Alive, restoration.Found, err = h.alive(ctx, a, runtimes); err != nil {
 		return store.Restored{}, err
 	}
 	a.doing("Looking at the worktrees")
@@ -86,29 +86,50 @@ func (h *Host) lockSessionAndPaths(ctx context.Context, a *attempt, in teardown.
 	return held, nil
 }
 
-// alive answers which runtimes live. Only what was confirmed gone is left out.
-func (h *Host) alive(ctx context.Context, runtimes []store.Runtime) ([]string, error) {
-	var ids []string
+// alive answers which runtimes live, and how those were found whose start was
+// not recorded as done. Only what was confirmed gone is left out.
+func (h *Host) alive(ctx context.Context, a *attempt, runtimes []store.Runtime) (ids []string, found map[string]teardown.Runtime, err error) {
+	found = map[string]teardown.Runtime{}
 	for _, registered := range runtimes {
-		kind, err := h.Runtimes.For(registered.Handle.V)
+		handle, state, err := h.whatLives(ctx, a, registered)
 		if err != nil {
-			return nil, couldNotTell(registered, err)
+			return nil, nil, couldNotTell(registered, err)
 		}
-		state, err := kind.Probe(ctx, registered.Handle.V)
-		if err != nil {
-			return nil, couldNotTell(registered, err)
+		if state != runtime.Alive {
+			continue
 		}
-		if state == runtime.Alive {
-			ids = append(ids, registered.ID)
+		ids = append(ids, registered.ID)
+		if registered.State == store.RuntimeCreating {
+			found[registered.ID] = handle
 		}
 	}
-	return ids, nil
+	return ids, found, nil
 }
 
+func (h *Host) whatLives(ctx context.Context, a *attempt, registered store.Runtime) (teardown.Runtime, runtime.State, error) {
+	handle := registered.Handle.V
+	kind, err := h.Runtimes.For(handle)
+	if err != nil {
+		return handle, 0, err
+	}
+	if registered.State == store.RuntimeCreating {
+		if handle, err = h.halfStarted(ctx, a, kind, handle); err != nil {
+			return handle, 0, err
+		}
+	}
+	state, err := kind.Probe(ctx, handle)
+	return handle, state, err
+}
+
+// couldNotTell says what to do beside what the error itself says: a person who
+// knows that the runtime is gone cannot say so to a restore, which would leave
+// alone what outlived it.
 func couldNotTell(registered store.Runtime, err error) error {
 	problem := *coded(err)
-	problem.Message = fmt.Sprintf("It could not be told whether the %s %s lives, so nothing was restored: %s",
-		registered.Kind, nameOf(registered.Handle.V), problem.Message)
+	problem.Message = fmt.Sprintf("It could not be told whether the %s %s lives, so nothing was restored. "+
+		"If it is gone for certain, `unwind retry %s --runtime-confirmed-gone` goes on with the session's end, which keeps what could be lost; "+
+		"then the session can be restored. What was found: %s",
+		registered.Kind, nameOf(registered.Handle.V), registered.SessionID, problem.Message)
 	return &problem
 }
 
@@ -121,6 +142,10 @@ func (h *Host) putBack(ctx context.Context, worktrees []store.Worktree) ([]strin
 	for _, w := range worktrees {
 		if w.State == store.WorktreeRemoved || w.CondemnedAt != nil {
 			continue
+		}
+		// One that a start was about to make when it was cut off is the session's.
+		if _, err := h.Worktrees.Adopt(ctx, targetOf(w)); err != nil {
+			return nil, cannotRestore(w, err)
 		}
 		at, err := h.Worktrees.Locate(targetOf(w), w.QuarantinePath)
 		if err != nil {

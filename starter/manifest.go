@@ -60,12 +60,12 @@ func checkManifest(m *teardown.Manifest) error {
 			return invalid("the manifest lists %d %s; a session holds at most %d", n, field, maxThings)
 		}
 	}
-	for _, check := range []func(*teardown.Manifest) error{checkRuntimes, checkWorktrees, checkParents, checkResources, checkLinks} {
+	for _, check := range []func(*teardown.Manifest) error{checkRuntimes, checkWorktrees, checkParents, checkResources} {
 		if err := check(m); err != nil {
 			return err
 		}
 	}
-	return nil
+	return forge.CheckLinks(m.Links)
 }
 
 func checkRuntimes(m *teardown.Manifest) error {
@@ -205,27 +205,6 @@ func checkResources(m *teardown.Manifest) error {
 				}
 			}
 		}
-	}
-	return nil
-}
-
-func checkLinks(m *teardown.Manifest) error {
-	seen := map[teardown.Link]int{}
-	for i, link := range m.Links {
-		at := fmt.Sprintf("links[%d]", i)
-		switch {
-		case link.Kind != teardown.LinkPullRequest && link.Kind != teardown.LinkIssue:
-			return invalid(`%s: kind %q is not known; use "pull_request" or "issue"`, at, link.Kind)
-		case !forge.ValidRepository(link.Repository):
-			return invalid(`%s needs "repository", as owner/name`, at)
-		case link.Number <= 0:
-			return invalid(`%s needs "number", above 0`, at)
-		}
-		link.Repository = strings.ToLower(link.Repository)
-		if first, twice := seen[link]; twice {
-			return invalid("%s is the same as links[%d]; list it once", at, first)
-		}
-		seen[link] = i
 	}
 	return nil
 }

@@ -163,10 +163,7 @@ func (a *addition) add(ctx context.Context) error {
 // locks, which it answers also beside an error.
 func (a *addition) begin(ctx context.Context) ([]*lock.Held, error) {
 	m := a.manifest
-	a.session = store.NewSession{ID: m.ID, Host: m.Host, TaskID: m.TaskID, ManifestHash: a.hash}
-	for _, link := range m.Links {
-		a.session.Links = append(a.session.Links, store.Link{Kind: link.Kind, Repository: link.Repository, Number: link.Number})
-	}
+	a.session = store.NewSession{ID: m.ID, Host: m.Host, TaskID: m.TaskID, ManifestHash: a.hash, Links: store.LinksOf(m.Links)}
 	if err := a.checkResources(); err != nil {
 		return nil, err
 	}
@@ -393,13 +390,7 @@ func (a *addition) remotes(ctx context.Context, git *worktree.Engine, repository
 	if err != nil {
 		a.note("%s: %s: %s", name, shown(repository), brief(err))
 	}
-	var remotes []string
-	for _, url := range urls {
-		if remote := forge.Remote(url); remote != "" {
-			remotes = append(remotes, remote)
-		}
-	}
-	return remotes
+	return forge.Remotes(urls)
 }
 
 func taken(path string, old store.Worktree, why string) error {

@@ -153,7 +153,7 @@ func (o *sessionStartOptions) input(host string) (teardown.StartSessionInput, er
 // checkStart refuses what can be told without looking at the machine, and
 // brings paths into their one form.
 func checkStart(in *teardown.StartSessionInput) error {
-	m := teardown.Manifest{ID: in.ID, Host: in.Host, TaskID: in.TaskID}
+	m := teardown.Manifest{ID: in.ID, Host: in.Host, TaskID: in.TaskID, Links: in.Links}
 	for _, w := range in.Worktrees {
 		m.Worktrees = append(m.Worktrees, teardown.WorktreeSpec{Repository: w.Repository, Path: w.Path, Branch: w.Branch})
 	}

@@ -37,6 +37,7 @@ type StartSessionInput struct {
 	Worktrees []NewWorktree `json:"worktrees,omitempty"`
 	Resources []NewResource `json:"resources,omitempty"`
 	Runtimes  []NewRuntime  `json:"runtimes,omitempty"`
+	Links     []Link        `json:"links,omitempty"`
 }
 
 // NewWorktree is a worktree to make.

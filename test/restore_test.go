@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -175,6 +177,80 @@ func TestRestoreAfterTheRunWasLost(t *testing.T) {
 	i.untilRunEnded(a, teardown.OutcomeRestored)
 	require.FileExists(t, filepath.Join(a.worktree, "draft.md"))
 	i.requireLive(i.store(), a, a.worktree)
+}
+
+// A restore gives back what there is of a session whose start was cut off: it
+// starts nothing, and what is found by its tag is adopted.
+func TestRestoreOfASessionWhoseStartWasCutOff(t *testing.T) {
+	t.Parallel()
+	for point, there := range map[string]struct{ runtimes, worktrees, resources int }{
+		"start recorded":            {0, 0, 0},
+		"resource made":             {0, 0, 1},
+		"worktree made":             {0, 1, 3},
+		"runtime started":           {1, 2, 3},
+		"start of runtime recorded": {1, 2, 3},
+	} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			i := install(t)
+			s := i.toStart("s1")
+			killed := i.workerThatDiesAt(point)
+			_, err := teardown.StartSession(t.Context(), i.client, i.queue, i.input(s))
+			require.NoError(t, err)
+			killed.awaitDeath(t)
+			i.must("hold", s.id)
+			i.must("terminate", s.id)
+			i.worker()
+			restored := i.restore(s.agent)
+			require.Equal(t, int64(2), restored.Generation)
+			require.Len(t, restoredNames(restored.Runtimes), there.runtimes)
+			require.Len(t, restoredNames(restored.Worktrees), there.worktrees)
+			require.Len(t, restoredNames(restored.Resources), there.resources)
+			facts := i.store()
+			detail, err := facts.SessionDetail(t.Context(), s.id)
+			require.NoError(t, err)
+			require.Nil(t, detail.Session.TerminatedAt)
+			processes := tagged(t, facts, s.id)
+			if there.runtimes == 1 {
+				require.Contains(t, i.sessionsAt(s.socket), s.tmuxSession)
+			}
+			// A worktree around one that was never made waits for the pass that
+			// takes that off the books.
+			i.must("terminate", s.id)
+			i.until("finished again", func() bool {
+				f := finalization(t, facts, s.id)
+				return f.Generation == 2 && f.FinishedAt != nil
+			})
+			for _, pid := range processes {
+				require.NotContains(t, tagged(t, facts, s.id), pid)
+			}
+			for _, path := range []string{s.worktree, s.nested, s.directory} {
+				require.False(t, exists(path), path)
+			}
+			require.NotContains(t, i.sessionsAt(s.socket), s.tmuxSession)
+		})
+	}
+}
+
+func TestRestoreSaysWhatToDoWhenARuntimeCannotBeTold(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	i.worker()
+	a := i.agent("s1")
+	i.add(a)
+	i.must("hold", a.id)
+	i.must("terminate", a.id)
+	server, err := strconv.Atoi(a.serverPID)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Kill(server, syscall.SIGCONT) })
+	require.NoError(t, syscall.Kill(server, syscall.SIGSTOP))
+	refused := i.unwind("restore", a.id)
+	require.Equal(t, 75, refused.code, refused.errors)
+	for _, advice := range []string{"kill -CONT " + a.serverPID, "unwind retry " + a.id + " --runtime-confirmed-gone"} {
+		require.Contains(t, refused.errors, advice)
+	}
+	require.NoError(t, syscall.Kill(server, syscall.SIGCONT))
+	require.Equal(t, []string{a.tmuxSession}, restoredNames(i.restore(a).Runtimes))
 }
 
 // Faults 4, 5 and 7: what was moved aside is put back, what is condemned is not.

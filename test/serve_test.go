@@ -107,6 +107,31 @@ func TestPullRequestThatIsMergedReleasesItsSession(t *testing.T) {
 	})
 }
 
+// A session that unwind has started is found as one that was added is: by its
+// repository's remote, or by its links.
+func TestPullRequestThatIsMergedReleasesSessionsThatWereStarted(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	i.worker()
+	byRemote, byLink := i.toStart("remote"), i.toStart("link")
+	i.git(byRemote.repository, "remote", "add", "origin", "git@github.com:Ada/App.git")
+	byLink.in.Links = []teardown.Link{{Kind: teardown.LinkPullRequest, Repository: "Ada/App", Number: 7}}
+	wrong := byLink.in
+	wrong.Links = []teardown.Link{{Kind: teardown.LinkPullRequest, Repository: "App", Number: 7}}
+	refused := i.start(64, &starting{agent: byLink.agent, in: wrong})
+	require.Contains(t, refused.out, "owner/name")
+	i.start(0, byRemote)
+	i.start(0, byLink)
+	url, _ := i.serve()
+	require.Contains(t, i.deliver(url, "d1", mergedPullRequest("agent/"+byRemote.id)), `"terminated":true`)
+	facts := i.store()
+	for _, s := range []*starting{byRemote, byLink} {
+		require.Equal(t, teardown.SourcePullRequestMerged, i.untilTerminated(facts, s.id).TerminationSource)
+		i.untilFinished(facts, s.id)
+		i.requireTakenBack(facts, s)
+	}
+}
+
 // The database is away while the webhook comes: the forge hears of it, and sends
 // it again.
 func TestWebhookWhileTheDatabaseIsAwayIsTakenWhenItIsSentAgain(t *testing.T) {

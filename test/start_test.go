@@ -233,6 +233,62 @@ func TestWorkerKilledAtEachStepOfAStart(t *testing.T) {
 	}
 }
 
+// A runtime that a killed worker has started and not recorded is found by its
+// tag: there is never a second one, and it is ended with its session.
+func TestRuntimeThatWasStartedAndNotRecordedIsFoundByItsTag(t *testing.T) {
+	t.Parallel()
+	for kind, launch := range map[string]teardown.NewRuntime{
+		teardown.KindTmux:    {Kind: teardown.KindTmux, Command: []string{"sleep", "900"}},
+		teardown.KindProcess: {Kind: teardown.KindProcess, Command: []string{"sleep", "900"}},
+	} {
+		for name, then := range map[string]func(t *testing.T, i *installation, s *starting, facts *store.Store, process int){
+			"and taken up, if the start goes on": func(t *testing.T, i *installation, s *starting, facts *store.Store, process int) {
+				i.worker()
+				i.start(0, s)
+				require.Equal(t, []int{process}, tagged(t, facts, s.id), "it was started once")
+				detail, err := facts.SessionDetail(t.Context(), s.id)
+				require.NoError(t, err)
+				rt := detail.Runtimes[0]
+				require.Equal(t, store.RuntimeRunning, rt.State)
+				recorded := rt.Handle.V.PID
+				if kind == teardown.KindTmux {
+					recorded = rt.Handle.V.Identity.Panes[0].PID
+				}
+				require.Equal(t, process, recorded)
+				i.must("terminate", s.id)
+			},
+			"and ended, if the session is terminated": func(_ *testing.T, i *installation, s *starting, _ *store.Store, _ int) {
+				i.must("terminate", s.id)
+				i.worker()
+			},
+			"and ended by the next pass, if the start is lost": func(t *testing.T, i *installation, s *starting, _ *store.Store, _ int) {
+				require.NoError(t, i.client.TerminateWorkflow(t.Context(), teardown.StartSessionID(s.id), "", "lost"))
+				i.worker()
+			},
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				t.Parallel()
+				i := install(t)
+				s := i.toStart("s1")
+				s.in.Runtimes = []teardown.NewRuntime{launch}
+				killed := i.workerThatDiesAt("runtime started")
+				_, err := teardown.StartSession(t.Context(), i.client, i.queue, i.input(s))
+				require.NoError(t, err)
+				killed.awaitDeath(t)
+				facts := i.store()
+				detail, err := facts.SessionDetail(t.Context(), s.id)
+				require.NoError(t, err)
+				require.Equal(t, store.RuntimeCreating, detail.Runtimes[0].State, "its start is not recorded")
+				processes := tagged(t, facts, s.id)
+				require.Len(t, processes, 1)
+				then(t, i, s, facts, processes[0])
+				i.untilFinished(facts, s.id)
+				i.requireTakenBack(facts, s)
+			})
+		}
+	}
+}
+
 // The workflow is lost with the worker: reconcile takes back what there is.
 func TestStartThatWasLostAtEachStepIsTakenBack(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,18 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$`)
 // ValidRepository reports whether name is of the form owner/name.
 func ValidRepository(name string) bool { return len(name) <= 200 && namePattern.MatchString(name) }
 
+// Remotes reads the URLs of a repository's remotes as Remote does, without those
+// that are none of a forge.
+func Remotes(urls []string) []string {
+	var remotes []string
+	for _, url := range urls {
+		if remote := Remote(url); remote != "" {
+			remotes = append(remotes, remote)
+		}
+	}
+	return remotes
+}
+
 // scpPattern is git's short form of an ssh URL.
 var scpPattern = regexp.MustCompile(`^(?:[^@/]+@)?([A-Za-z0-9.-]+):([^:].*)$`)
 

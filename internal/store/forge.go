@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"unwind/teardown"
 )
 
 // Link is a pull request or an issue that a session works on.
@@ -16,6 +18,15 @@ type Link struct {
 	Number     int64      `db:"number"`
 	ClosedAt   *time.Time `db:"closed_at"` // nil while it is open, as far as it is known
 	SeenAt     *time.Time `db:"seen_at"`
+}
+
+// LinksOf are the links of a manifest, for NewSession.
+func LinksOf(links []teardown.Link) []Link {
+	of := make([]Link, len(links))
+	for i, link := range links {
+		of[i] = Link{Kind: link.Kind, Repository: link.Repository, Number: link.Number}
+	}
+	return of
 }
 
 const linkColumns = "session_id, kind, repository, number, closed_at, seen_at"

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"unwind/teardown"
@@ -14,8 +15,11 @@ type Restoration struct {
 	SessionID  string
 	Generation int64    // the one that was terminated
 	Alive      []string // runtimes that live and are adopted
-	Intact     []string // worktrees whose directory is at its path, with nothing in quarantine
-	By         string   // who asked
+	// Found is the identity of those among them whose start was not recorded as
+	// done, by their id.
+	Found  map[string]teardown.Runtime
+	Intact []string // worktrees whose directory is at its path, with nothing in quarantine
+	By     string   // who asked
 }
 
 // Restored is what a restore gave back, at the new generation, and what it found
@@ -259,7 +263,19 @@ func adoptRuntimes(ctx context.Context, tx queries, r Restoration) error {
 	if err != nil {
 		return err
 	}
+	if len(r.Found) > 0 {
+		session, err := sessionOf(ctx, tx, r.SessionID)
+		if err != nil {
+			return err
+		}
+		if err := soleHolder(ctx, tx, session.Host, session.ID, slices.Collect(maps.Values(r.Found))); err != nil {
+			return err
+		}
+	}
 	for _, old := range left {
+		if found, ok := r.Found[old.ID]; ok {
+			old.Handle = JSONOf(found)
+		}
 		how, outcome := "found gone by a restore", teardown.RuntimeAlreadyGone
 		if slices.Contains(r.Alive, old.ID) {
 			how, outcome = adoptedHow, old.Outcome

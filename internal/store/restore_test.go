@@ -95,6 +95,36 @@ var restorePromises = []promise{
 		b.restore(step, "/wt/s1")
 		require.Equal(t, teardown.OutcomeRestored, b.finalization(step).Outcome)
 	}},
+	{"a restore adopts a runtime whose start was not recorded as it was found", func(t *testing.T, b *bundle) {
+		b.starting("s1")
+		b.terminate("s1")
+		found := store.Restoration{SessionID: "s1", Generation: 1, Alive: []string{"r-s1"}, Intact: []string{idOf("/wt/s1")},
+			Found: map[string]teardown.Runtime{"r-s1": tmuxHandle("$7")}}
+		n := b.manifest("s2")
+		n.Runtimes = []store.NewRuntime{{ID: "r-s2", Handle: tmuxHandle("$7")}}
+		b.add(n)
+		_, err := b.Restore(ctx, found)
+		requireCode(t, teardown.CodeConflict, false, err)
+		b.terminate("s2")
+		b.release1("s2")
+
+		_, err = b.Restore(ctx, found)
+		require.NoError(t, err)
+		require.Empty(t, b.half(), "its start is over")
+		detail, err := b.SessionDetail(ctx, "s1")
+		require.NoError(t, err)
+		require.Nil(t, detail.Session.TerminatedAt)
+		require.Len(t, detail.Runtimes, 2)
+		for _, r := range detail.Runtimes {
+			if r.Generation == 1 {
+				require.Equal(t, store.RuntimeReleased, r.State)
+				continue
+			}
+			require.Equal(t, store.RuntimeRunning, r.State)
+			require.Equal(t, "$7", r.Handle.V.Identity.SessionID)
+		}
+		require.Equal(t, store.WorktreeActive, b.worktree("/wt/s1").State)
+	}},
 	{"a restore adopts what lives and closes what is gone", func(t *testing.T, b *bundle) {
 		n := b.manifest("s1")
 		n.Runtimes = []store.NewRuntime{{ID: "r1", Handle: teardown.Runtime{Kind: teardown.KindProcess, PID: 11}},

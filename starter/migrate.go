@@ -22,9 +22,9 @@ func newMigrateCommand(p *program) *cobra.Command {
 		Long: `Bring the database's schema to the version of this program. A SQLite database is
 made when it is first used; a Postgres database has to exist.
 
-Stop the workers first: each migration is one transaction, and fails, leaving the
-database as it was, if a fact was lost or changed while it ran. A SQLite database is
-copied to a file beside it before; on Postgres, one process migrates at a time.
+Stop the workers first: all that is missing is one transaction, which fails, leaving
+the database as it was, if a fact was lost or changed while it ran. A SQLite database
+is copied to a file beside it before. One process migrates at a time.
 
 With --status, only say which version it has: exit code 0 if it fits, 65 if not.`,
 		Example: `  unwind migrate

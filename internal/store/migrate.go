@@ -36,9 +36,9 @@ type MigrationReport struct {
 // five minutes. A database of a newer version is left as it is:
 // CodeSchemaVersion.
 //
-// A SQLite database with facts is copied first, to a file beside it. Each
-// migration is one transaction, which fails, and leaves the database as it was,
-// if a fact would be lost or changed by it.
+// A SQLite database with facts is copied first, to a file beside it. All that is
+// missing is one transaction, which fails, and leaves the database as it was, if
+// a fact would be lost or changed by it.
 func Migrate(ctx context.Context, url string) (MigrationReport, error) {
 	at, err := locate(url)
 	if err != nil {
@@ -74,11 +74,9 @@ func SchemaVersion(ctx context.Context, url string) (have, want int64, err error
 	return have, want, at.explain(err)
 }
 
-// migrate runs what is missing of these files, each in a transaction of its own:
-// goose's provider cannot span several. In each the facts are compared with those
-// before the first, and the one that fails leaves those before it applied, which
-// the next run goes on from. SQLite has no lock for this that spans several
-// transactions, hence the file.
+// migrate runs what is missing of these files, all or nothing. On SQLite a file
+// lock goes around it, so that the copy is that of what is migrated and only the
+// first of several makes one.
 func (l location) migrate(ctx context.Context, files fs.FS) (report MigrationReport, err error) {
 	if l.dialect == SQLite {
 		if err := l.create(); err != nil {
@@ -108,11 +106,7 @@ func (l location) migrate(ctx context.Context, files fs.FS) (report MigrationRep
 			return report, err
 		}
 	}
-	before, err := takeInventory(ctx, db.DB, l.dialect)
-	if err != nil {
-		return report, l.explain(err)
-	}
-	provider, err := l.provider(db.DB, files, before)
+	provider, err := l.provider(db.DB, files)
 	if err != nil {
 		return report, l.explain(err)
 	}
@@ -165,8 +159,8 @@ func (l location) snapshot(ctx context.Context, db *sqlx.DB, version int64) (str
 }
 
 // connectToMigrate opens connections apart from the store's. SQLite's enforce
-// no foreign keys, since rebuilding a table drops the old one; checkedStore
-// looks at the result instead.
+// no foreign keys, since rebuilding a table drops the old one; allOrNothing looks
+// at the result instead.
 func (l location) connectToMigrate(ctx context.Context) (*sqlx.DB, error) {
 	if l.dialect == SQLite {
 		l.dsn = sqliteDSN(l.path, "foreign_keys(0)")
@@ -181,7 +175,7 @@ func (l location) migrations() fs.FS {
 	return migrations.Postgres()
 }
 
-func (l location) provider(db *sql.DB, files fs.FS, before inventory) (*goose.Provider, error) {
+func (l location) provider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
 	dialect := database.DialectPostgres
 	if l.dialect == SQLite {
 		dialect = database.DialectSQLite3
@@ -190,28 +184,107 @@ func (l location) provider(db *sql.DB, files fs.FS, before inventory) (*goose.Pr
 	if err != nil {
 		return nil, err
 	}
-	options := []goose.ProviderOption{
+	whole := &allOrNothing{Store: store, at: l, wanted: versions(files)}
+	return goose.NewProvider(goose.DialectCustom, db, files,
 		goose.WithSlog(slog.New(slog.DiscardHandler)), goose.WithDisableGlobalRegistry(true),
-		goose.WithStore(checkedStore{Store: store, dialect: l.dialect, before: before}),
+		goose.WithStore(whole), goose.WithSessionLocker(whole),
+		// Has goose begin no transactions of its own.
+		goose.WithIsolateDDL(true),
 		// Two branches of development may have taken their numbers in another order
 		// than that in which they came together.
 		goose.WithAllowOutofOrder(true),
-	}
-	if l.dialect == Postgres {
-		options = append(options, goose.WithSessionLocker(migrationLock{patience: l.migrationPatience}))
-	}
-	return goose.NewProvider(goose.DialectCustom, db, files, options...)
+	)
 }
 
-// migrationLock is a Postgres advisory lock, under the number that goose's own
-// has, and with a time limit.
-type migrationLock struct{ patience time.Duration }
+// allOrNothing makes all that goose does one transaction: goose does it on the
+// one connection that it has locked, and unlocks when it is done. It refuses
+// migrations that lose or change a fact, or, on SQLite, leave a dangling
+// reference.
+type allOrNothing struct {
+	database.Store
+	at     location
+	wanted []int64
+	before inventory
+}
 
 const defaultMigrationPatience = 5 * time.Minute
 
-// SessionLock is goose's.
-func (m migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(m.patience, defaultMigrationPatience))
+// SessionLock begins the transaction, after Postgres's advisory lock, which has
+// the number that goose's own has, and a time limit.
+func (m *allOrNothing) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	begin := "BEGIN"
+	if m.at.dialect == SQLite {
+		begin = "BEGIN IMMEDIATE"
+	} else if err := lockMigration(ctx, conn, cmp.Or(m.at.migrationPatience, defaultMigrationPatience)); err != nil {
+		return err
+	}
+	_, err := conn.ExecContext(ctx, begin)
+	if err == nil {
+		m.before, err = takeInventory(ctx, conn, m.at.dialect)
+	}
+	if err != nil {
+		return errors.Join(err, m.unlock(context.WithoutCancel(ctx), conn, "ROLLBACK"))
+	}
+	return nil
+}
+
+// SessionUnlock commits if nothing is missing any more.
+func (m *allOrNothing) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	if m.complete(ctx, conn) {
+		return m.unlock(ctx, conn, "COMMIT")
+	}
+	return m.unlock(ctx, conn, "ROLLBACK")
+}
+
+// complete is false, too, if a statement has failed and Postgres answers nothing
+// more.
+func (m *allOrNothing) complete(ctx context.Context, conn *sql.Conn) bool {
+	applied, err := m.ListMigrations(ctx, conn)
+	if err != nil {
+		return false
+	}
+	for _, version := range m.wanted {
+		if !slices.ContainsFunc(applied, func(a *database.ListMigrationsResult) bool { return a.Version == version && a.IsApplied }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *allOrNothing) unlock(ctx context.Context, conn *sql.Conn, end string) error {
+	_, err := conn.ExecContext(ctx, end)
+	if m.at.dialect == SQLite {
+		return err
+	}
+	_, unlockErr := conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", lock.DefaultLockID)
+	return errors.Join(err, unlockErr)
+}
+
+// TableExists keeps goose from finding out by a statement that fails, which would
+// abort the transaction.
+func (m *allOrNothing) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
+	return tableExists(ctx, db, m.at.dialect, m.Tablename())
+}
+
+// Insert follows each migration's last statement.
+func (m *allOrNothing) Insert(ctx context.Context, db database.DBTxConn, request database.InsertRequest) error {
+	if m.at.dialect == SQLite {
+		if err := checkReferences(ctx, db); err != nil {
+			return err
+		}
+	}
+	after, err := takeInventory(ctx, db, m.at.dialect)
+	if err != nil {
+		return err
+	}
+	if lost := m.before.lost(after); len(lost) > 0 {
+		return fmt.Errorf("%s; if somebody has changed them meanwhile, stop the workers and migrate again", strings.Join(lost, ", "))
+	}
+	return m.Store.Insert(ctx, db, request)
+}
+
+func lockMigration(ctx context.Context, conn *sql.Conn, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		var free bool
@@ -229,40 +302,9 @@ func (m migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	}
 }
 
-// SessionUnlock is goose's.
-func (m migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", lock.DefaultLockID)
-	return err
-}
-
 func migratedElsewhere(cause error) error {
 	return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: cause,
 		Message: "Another process is migrating the database; try again when it is done"}
-}
-
-// checkedStore refuses a migration that loses or changes a fact, or, on SQLite,
-// leaves a dangling reference. Its Insert is the last statement in the
-// migration's transaction.
-type checkedStore struct {
-	database.Store
-	dialect Dialect
-	before  inventory
-}
-
-func (c checkedStore) Insert(ctx context.Context, db database.DBTxConn, request database.InsertRequest) error {
-	if c.dialect == SQLite {
-		if err := checkReferences(ctx, db); err != nil {
-			return err
-		}
-	}
-	after, err := takeInventory(ctx, db, c.dialect)
-	if err != nil {
-		return err
-	}
-	if lost := c.before.lost(after); len(lost) > 0 {
-		return fmt.Errorf("%s; if somebody has changed them meanwhile, stop the workers and migrate again", strings.Join(lost, ", "))
-	}
-	return c.Store.Insert(ctx, db, request)
 }
 
 func checkReferences(ctx context.Context, db database.DBTxConn) error {
@@ -296,10 +338,10 @@ func (l location) migrationFailed(err error) error {
 	if troubleOf(err) == troubleAway {
 		return l.explain(err)
 	}
-	message := "The database could not be migrated and is as it was before the migration that failed"
+	message := "The database could not be migrated and is as it was before"
 	var partial *goose.PartialError
 	if errors.As(err, &partial) {
-		message = fmt.Sprintf("Migration %s failed; the database is as it was before it", partial.Failed.Source.Path)
+		message = fmt.Sprintf("Migration %s failed; the database is as it was before", partial.Failed.Source.Path)
 	}
 	return &teardown.Error{Code: teardown.CodeSchemaVersion, Message: message, Cause: l.redact(err)}
 }

@@ -14,27 +14,39 @@ import (
 	"github.com/pressly/goose/v3/lock"
 	"github.com/stretchr/testify/require"
 
+	"unwind/migrations"
 	"unwind/teardown"
 	"unwind/test/pgtest"
 )
 
 // populated are facts as the first schema held them: a live session, one that is
-// parked with a worktree in quarantine, one that is finalized, a task that holds
-// a worktree, and traces of a session whose row is gone.
+// parked with a worktree in quarantine, one that is finalized, two of a task that
+// holds the worktree of one of them, one of a task that is archived, and traces of
+// a session whose row is gone.
 const populated = `
 INSERT INTO hosts (id, name, last_seen) VALUES ('h1', 'one', '2031-01-01 00:00:00+00:00');
-INSERT INTO tasks (id, created_at, updated_at) VALUES ('t1', '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00');
+INSERT INTO tasks (id, state, terminated_at, created_at, updated_at) VALUES
+	('t1', 'active', NULL, '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00'),
+	('t2', 'archived', '2031-01-02 00:00:00+00:00', '2031-01-01 00:00:00+00:00', '2031-01-02 00:00:00+00:00');
 INSERT INTO sessions (id, host, task_id, generation, terminated_at, created_at, updated_at) VALUES
+	('early', 'h1', 't1', 1, NULL, '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00'),
+	('fork', 'h1', 't1', 1, NULL, '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00'),
+	('late', 'h1', 't2', 1, '2031-01-02 00:00:00+00:00', '2031-01-01 00:00:00+00:00', '2031-01-02 00:00:00+00:00'),
 	('live', 'h1', 't1', 1, NULL, '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00'),
 	('parked', 'h1', NULL, 2, '2031-01-02 00:00:00+00:00', '2031-01-01 00:00:00+00:00', '2031-01-02 00:00:00+00:00'),
 	('done', 'h1', NULL, 1, '2031-01-02 00:00:00+00:00', '2031-01-01 00:00:00+00:00', '2031-01-02 00:00:00+00:00');
 INSERT INTO runtimes (id, session_id, generation, kind, role, handle, state) VALUES
 	('r1', 'live', 1, 'tmux', 'agent', '{"kind":"tmux","session":"live"}', 'running');
 INSERT INTO worktrees (id, host, repository, path, state, remover_kind, remover_id, remover_generation, quarantine_path, created_at, updated_at) VALUES
+	('w0', 'h1', '/src/app', '/wt/early', 'active', '', '', 0, '', '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00'),
+	('w4', 'h1', '/src/app', '/wt/late', 'active', '', '', 0, '', '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00'),
 	('w1', 'h1', '/src/app', '/wt/live', 'active', '', '', 0, '', '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00'),
 	('w2', 'h1', '/src/app', '/wt/parked', 'preserved', 'session', 'parked', 2, '/wt/.parked.unwind-w2', '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00'),
 	('w3', 'h1', '/src/app', '/wt/done', 'removed', 'session', 'done', 1, '', '2031-01-01 00:00:00+00:00', '2031-01-01 00:00:00+00:00');
 INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at, released_at, disposition, code) VALUES
+	('w0', 'session', 'early', 1, '2031-01-01 00:00:00+00:00', NULL, 'pending', ''),
+	('w0', 'session', 'fork', 1, '2031-01-02 00:00:00+00:00', NULL, 'pending', ''),
+	('w4', 'session', 'late', 1, '2031-01-01 00:00:00+00:00', NULL, 'pending', ''),
 	('w1', 'session', 'live', 1, '2031-01-01 00:00:00+00:00', NULL, 'pending', ''),
 	('w1', 'task', 't1', 1, '2031-01-01 00:00:00+00:00', NULL, 'pending', ''),
 	('w2', 'session', 'parked', 2, '2031-01-01 00:00:00+00:00', '2031-01-02 00:00:00+00:00', 'preserved', 'modified'),
@@ -45,6 +57,9 @@ INSERT INTO finalizations (holder_kind, holder_id, generation, round, parked_at,
 	('session', 'parked', 2, 3, '2031-01-02 00:00:00+00:00', 'preserved', 'preserved', NULL),
 	('session', 'done', 1, 1, NULL, '', 'finalized', '2031-01-02 00:00:00+00:00');
 `
+
+// taskLeases is the version that gives open tasks what their sessions hold.
+const taskLeases = 6
 
 func bothDialects(t *testing.T, test func(t *testing.T, at location)) {
 	t.Parallel()
@@ -103,6 +118,21 @@ func inventoryOf(t *testing.T, at location) inventory {
 	return taken
 }
 
+// tablesOf lists the tables, and the versions that were applied.
+func tablesOf(t *testing.T, at location) (names []string, applied []int64) {
+	t.Helper()
+	db, err := at.connect(t.Context())
+	require.NoError(t, err)
+	defer db.Close()
+	tables := "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
+	if at.dialect == SQLite {
+		tables = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+	}
+	require.NoError(t, db.Select(&names, tables))
+	require.NoError(t, db.Select(&applied, "SELECT version_id FROM "+migrations.Table+" ORDER BY version_id"))
+	return names, applied
+}
+
 func TestEverySchemaThatLandedIsMigratedWithItsFacts(t *testing.T) {
 	bothDialects(t, func(t *testing.T, at location) {
 		landed := versions(at.migrations())
@@ -117,13 +147,19 @@ func TestEverySchemaThatLandedIsMigratedWithItsFacts(t *testing.T) {
 				}
 				populate(t, at, version)
 				before := inventoryOf(t, at)
-				require.Len(t, before["leases"], 5)
+				require.Len(t, before["leases"], 8)
 				report, err := at.migrate(t.Context(), at.migrations())
 				require.NoError(t, err)
 				require.Equal(t, version, report.From)
 				require.Equal(t, at.wantedVersion(), report.To)
 				require.NotEmpty(t, report.Applied)
-				require.Equal(t, before, inventoryOf(t, at))
+				after := inventoryOf(t, at)
+				if version < taskLeases {
+					const given = "w0 task t1 1"
+					require.Equal(t, "NULL pending ", after["leases"][given])
+					delete(after["leases"], given)
+				}
+				require.Equal(t, before, after)
 				requireUsable(t, at)
 				again, err := at.migrate(t.Context(), at.migrations())
 				require.NoError(t, err)
@@ -181,7 +217,7 @@ func TestAMigrationThatLosesAFactIsRolledBack(t *testing.T) {
 			files["00999_lose.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\n" + statement + ";\n")}
 			_, err := at.migrate(t.Context(), files)
 			require.Equal(t, teardown.CodeSchemaVersion, teardown.CodeOf(err), "%s: %v", name, err)
-			require.ErrorContains(t, err, "00999_lose.sql failed; the database is as it was before it", name)
+			require.ErrorContains(t, err, "00999_lose.sql failed; the database is as it was before", name)
 			require.Equal(t, before, inventoryOf(t, at), name)
 		}
 		files := upTo(t, at, newest)
@@ -189,6 +225,30 @@ func TestAMigrationThatLosesAFactIsRolledBack(t *testing.T) {
 		_, err := at.migrate(t.Context(), files)
 		require.NoError(t, err)
 		require.Equal(t, before, inventoryOf(t, at))
+	})
+}
+
+func TestSeveralMigrationsAreOneTransaction(t *testing.T) {
+	bothDialects(t, func(t *testing.T, at location) {
+		populate(t, at, 1)
+		before := inventoryOf(t, at)
+		tables, applied := tablesOf(t, at)
+		for name, last := range map[string]string{"refused": "DELETE FROM leases WHERE holder_id = 'forgotten'", "in error": "CREATE TABLE broken ("} {
+			files := upTo(t, at, at.wantedVersion())
+			files["00998_add.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE added (id TEXT);\n")}
+			files["00999_last.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\n" + last + ";\n")}
+			report, err := at.migrate(t.Context(), files)
+			require.Equal(t, teardown.CodeSchemaVersion, teardown.CodeOf(err), "%s: %v", name, err)
+			require.ErrorContains(t, err, "00999_last.sql failed; the database is as it was before", name)
+			require.Empty(t, report.Applied, name)
+			require.Equal(t, before, inventoryOf(t, at), name)
+			tablesNow, appliedNow := tablesOf(t, at)
+			require.Equal(t, tables, tablesNow, name)
+			require.Equal(t, applied, appliedNow, name)
+		}
+		report, err := at.migrate(t.Context(), at.migrations())
+		require.NoError(t, err)
+		require.Equal(t, at.wantedVersion(), report.To)
 	})
 }
 
@@ -218,7 +278,7 @@ func TestMigratingWaitsForAnotherOneForALimitedTime(t *testing.T) {
 	t.Cleanup(func() { _ = db.Close() })
 	other, err := db.DB.Conn(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, migrationLock{}.SessionLock(t.Context(), other))
+	require.NoError(t, lockMigration(t.Context(), other, time.Minute))
 	at.migrationPatience = 300 * time.Millisecond
 	_, err = at.migrate(t.Context(), at.migrations())
 	require.Equal(t, teardown.CodeDatabaseUnavailable, teardown.CodeOf(err))

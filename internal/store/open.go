@@ -71,8 +71,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 }
 
 // awaitMigration waits for a process that makes or migrates a SQLite database at
-// this moment: each of its migrations shows before the last one is done. It
-// reports whether there may have been one.
+// this moment. It reports whether there may have been one.
 func (l location) awaitMigration(ctx context.Context) bool {
 	lock := l.path + ".lock"
 	if _, err := os.Stat(lock); l.dialect != SQLite || err != nil {

@@ -67,7 +67,7 @@ func TestStartAgainstFinalizeAgainstRestoreAgainstTheSameNameAgain(t *testing.T)
 			}
 		})
 	}
-	for turn := range interleave.Times() {
+	for turn := range interleave.Times(100) {
 		turns <- turn
 	}
 	close(turns)

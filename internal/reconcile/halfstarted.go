@@ -26,15 +26,26 @@ func (p *pass) takeBackAll(ctx context.Context) {
 // because its workflow was lost or has ended: the finalization releases what
 // there is.
 func (p *pass) takeBack(ctx context.Context, half store.Due) error {
-	run, err := p.Temporal.Client.DescribeWorkflow(ctx, teardown.StartSessionID(half.SessionID), "")
+	switch status, err := p.statusOf(ctx, teardown.StartSessionID(half.SessionID)); {
+	case err != nil:
+		return err
+	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+		return nil
+	}
+	_, _, err := p.Store.FailStart(ctx, half.SessionID, "")
+	return err
+}
+
+// statusOf answers how the newest run of a workflow stands, or unspecified if
+// there is none.
+func (p *pass) statusOf(ctx context.Context, workflowID string) (enumspb.WorkflowExecutionStatus, error) {
+	run, err := p.Temporal.Client.DescribeWorkflow(ctx, workflowID, "")
 	var missing *serviceerror.NotFound
 	switch {
 	case errors.As(err, &missing):
+		return enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, nil
 	case err != nil:
-		return err
-	case run.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, run.Status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
-		return nil
+		return enumspb.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, err
 	}
-	_, _, err = p.Store.FailStart(ctx, half.SessionID, "")
-	return err
+	return run.Status, nil
 }

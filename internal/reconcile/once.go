@@ -74,7 +74,8 @@ type Summary struct {
 	Terminated int `json:"terminated"`
 	Unprobed   int `json:"unprobed"`
 	// Converging counts workflows that were started to finish what no finalization
-	// will: worktrees without a holder, and what vanished sessions hold.
+	// will: worktrees without a holder, what vanished sessions hold, and what is
+	// still to be made for unarchived tasks.
 	Converging int `json:"converging"`
 	// Unclaimed worktrees are registered and were never leased: nobody's to remove.
 	Unclaimed int `json:"unclaimed"`
@@ -101,9 +102,10 @@ type Finding struct {
 // keeps; records as terminated the live sessions of this host whose agent is
 // confirmed gone, after saving their uncommitted work, and those whose start was
 // cut off and will not go on; has worktrees finished
-// that no finalization will finish, and what sessions without a row hold; and
-// starts the finalization of every terminated session, of any host, that is
-// neither finished, parked nor held, and of every closed task.
+// that no finalization will finish, and what sessions without a row hold; has the
+// worktrees of unarchived tasks made whose run was lost; and starts the
+// finalization of every terminated session, of any host, that is neither finished,
+// parked nor held, and of every closed task.
 //
 // A failure stops nothing: every part is tried, and the first error is returned
 // beside the counts. It is a *teardown.Error.
@@ -118,6 +120,7 @@ func Once(ctx context.Context, d Deps) (Summary, error) {
 	p.takeBackAll(ctx)
 	p.convergeAll(ctx)
 	p.startTasks(ctx)
+	p.unarchiveTasks(ctx)
 	p.startAll(ctx)
 	return p.done, p.first
 }

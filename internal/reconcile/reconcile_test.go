@@ -301,6 +301,9 @@ func (b *bundle) steps() {
 	b.Helper()
 	flows := worker.New(b.Temporal.Client, queue, worker.Options{DisableRegistrationAliasing: true})
 	flows.RegisterWorkflowWithOptions(workflows.Converge, workflow.RegisterOptions{Name: teardown.ConvergeWorkflow})
+	flows.RegisterWorkflowWithOptions(workflows.UnarchiveTask, workflow.RegisterOptions{Name: teardown.UnarchiveTaskWorkflow})
+	flows.RegisterActivity(&activities.Facts{Store: b.Store, Policy: teardown.Policy{InitialIntervalMS: 10, MaximumIntervalMS: 10,
+		StepTimeoutMS: 60_000, HeartbeatMS: 30_000}})
 	steps := worker.New(b.Temporal.Client, teardown.HostTaskQueue(queue, here), worker.Options{DisableWorkflowWorker: true})
 	steps.RegisterActivity(&activities.Host{Store: b.Store, Locks: b.Locks, Worktrees: b.Worktrees, Runtimes: b.Runtimes, LockWait: time.Second})
 	for _, part := range []worker.Worker{flows, steps} {

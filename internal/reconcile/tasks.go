@@ -32,6 +32,36 @@ func (p *pass) startTasks(ctx context.Context) {
 	})
 }
 
+// unarchiveTasks has the worktrees of unarchived tasks made whose run was lost.
+func (p *pass) unarchiveTasks(ctx context.Context) {
+	each(ctx, p, "unarchive", func(ctx context.Context, after string) (store.Page[store.Due], error) {
+		tasks, err := p.Store.UnmadeTasks(ctx, after, pageSize)
+		return paged(tasks, taskID), err
+	}, func(ctx context.Context, due store.Due) {
+		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "unarchive"}, func(ctx context.Context) error { return p.unarchiveTask(ctx, due) })
+	})
+}
+
+// unarchiveTask leaves alone what has a run. One that came to its end has told a
+// person what could not be made.
+func (p *pass) unarchiveTask(ctx context.Context, due store.Due) error {
+	if err := teardown.ValidateID(due.TaskID); err != nil {
+		return err
+	}
+	switch status, err := p.statusOf(ctx, teardown.UnarchiveTaskID(due.TaskID)); {
+	case err != nil:
+		return err
+	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
+		status == enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, status == enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED:
+		return nil
+	}
+	_, err := teardown.UnarchiveTask(ctx, p.Temporal.Client, p.TaskQueue, due.TaskID)
+	if err == nil {
+		p.done.Converging++
+	}
+	return err
+}
+
 func taskID(due store.Due) string { return due.TaskID }
 
 // startTask is start for a task.

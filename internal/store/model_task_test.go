@@ -10,13 +10,20 @@ import (
 	"unwind/teardown"
 )
 
-// modelTask is a task of the model. It is archived or deleted, never opened
-// again.
+// modelTask is a task of the model.
 type modelTask struct {
 	modelRun
 
-	state string
-	holds []string
+	generation int64
+	state      string
+	holds      []string
+	// leased is what it has leased at this generation: by path, the newest there.
+	leased map[string]string
+}
+
+func (t *modelTask) lease(w store.NewWorktree) {
+	t.holds = append(t.holds, w.ID)
+	t.leased[w.Path] = w.ID
 }
 
 func (m *model) closed(task string) bool {
@@ -60,11 +67,11 @@ func (m *model) openTask(*rapid.T) {
 	}
 	require.NoError(m, err)
 	require.True(m, opened)
-	t := &modelTask{state: store.TaskActive}
+	t := &modelTask{generation: 1, state: store.TaskActive, leased: map[string]string{}}
 	m.tasks[id] = t
 	for _, w := range n.Worktrees {
 		m.trees[w.ID] = &modelTree{path: w.Path}
-		t.holds = append(t.holds, w.ID)
+		t.lease(w)
 	}
 }
 
@@ -82,6 +89,65 @@ func (m *model) setBarrier(id string, t *modelTask, state string) {
 	require.NoError(m, err)
 	require.Equal(m, t.state != state, changed)
 	t.state = state
+}
+
+// unarchive opens an archived task again, or reads again what is still to be made
+// of one that is open. That is made by and by, or, its run being lost, never.
+func (m *model) unarchive(*rapid.T) {
+	id, t := pick(m, m.tasks, func(*modelTask) bool { return true }, "task")
+	detail, err := m.b.TaskDetail(ctx, id)
+	require.NoError(m, err)
+	f := detail.Finalization()
+	plan, err := m.b.ReopenTask(ctx, id)
+	switch code := teardown.CodeOf(err); {
+	case t.state == store.TaskDeleted:
+		require.Equal(m, teardown.CodeConflict, code)
+		return
+	case t.state == store.TaskArchived && f.Round > 0 && f.FinishedAt == nil && f.ParkedAt == nil:
+		require.Equal(m, teardown.CodeBusy, code)
+		return
+	case t.state == store.TaskArchived && (code == teardown.CodeWorktreeDeleting || code == teardown.CodeWorktreeMissing):
+		return // of one of its worktrees, or of one around it, the removal is not at its end
+	}
+	require.NoError(m, err)
+	if t.state == store.TaskArchived {
+		t.generation, t.state = t.generation+1, store.TaskActive
+		m.reopen(t, plan)
+	}
+	require.Equal(m, t.generation, plan.Generation)
+	var made, due []string
+	for _, r := range plan.Recreations {
+		due = append(due, r.WorktreeID)
+	}
+	for _, w := range t.holds {
+		if m.trees[w].making == unarchived {
+			made = append(made, w)
+		}
+	}
+	require.ElementsMatch(m, made, due, "%s", id)
+}
+
+// unarchived makes worktrees; no session has that id.
+const unarchived = "unarchived"
+
+// reopen: what is there of what the task had leased it holds again, what is gone
+// is to be made anew.
+func (m *model) reopen(t *modelTask, plan teardown.UnarchivePlan) {
+	again := map[string]string{}
+	for _, r := range plan.Recreations {
+		again[r.Worktree.Path] = r.WorktreeID
+	}
+	t.holds = nil
+	for path, id := range t.leased {
+		if m.trees[id].gone {
+			require.Contains(m, again, path)
+			id = again[path]
+			m.trees[id] = &modelTree{path: path, making: unarchived, absent: true}
+		}
+		t.holds = append(t.holds, id)
+		t.leased[path] = id
+	}
+	require.Len(m, plan.Others, len(t.holds)-len(again))
 }
 
 // runTask is a task's workflow from its beginning to its removal plan. It does
@@ -160,6 +226,12 @@ func (m *model) checkTasks() {
 	for _, d := range due {
 		listed[d.TaskID] = true
 	}
+	made, err := m.b.UnmadeTasks(ctx, m.prefix, 1000)
+	require.NoError(m, err)
+	unmade := map[string]bool{}
+	for _, d := range made {
+		unmade[d.TaskID] = true
+	}
 	for id, t := range m.tasks {
 		detail, err := m.b.TaskDetail(ctx, id)
 		require.NoError(m, err)
@@ -168,15 +240,17 @@ func (m *model) checkTasks() {
 		for _, l := range detail.Worktrees {
 			if l.Lease.ReleasedAt == nil {
 				holds = append(holds, l.Worktree.ID)
-				tree := m.trees[l.Worktree.ID]
-				require.False(m, tree.gone || tree.aside, "I9: %s is held by %s and not at its path", l.Worktree.ID, id)
-				require.Equal(m, store.WorktreeActive, l.Worktree.State, l.Worktree.ID)
+				m.checkHeld(l.Worktree, id)
+				require.Equal(m, t.generation, l.Lease.Generation, "an older generation holds nothing")
 			}
 		}
 		require.ElementsMatch(m, t.holds, holds, "only its own finalization takes from %s", id)
+		require.Equal(m, t.generation, detail.Task.Generation, id)
 		f := detail.Finalization()
 		over := t.state == store.TaskActive || f.FinishedAt != nil || f.ParkedAt != nil
 		require.Equal(m, !over, listed[id], "I1: %s is found from the facts alone", id)
+		toMake := t.state == store.TaskActive && slices.ContainsFunc(t.holds, func(w string) bool { return m.trees[w].making == unarchived })
+		require.Equal(m, toMake, unmade[id], "I1: what is to be made for %s is found from the facts alone", id)
 	}
 }
 

@@ -16,8 +16,14 @@ import (
 )
 
 // TestRandomSequencesKeepTheInvariants runs sequences of what users, workflows,
-// crashes and lost histories do against a small reference model. The disk is
-// the model's own; every fact is the database's.
+// reconcile, crashes and lost histories do against a small reference model. The
+// disk is the model's own; every fact is the database's.
+//
+// After each step it checks design's invariants as far as they are the store's:
+// I1, I2, I4, I6 and I9 by name; I5 by steps that are done again; I7 in that no
+// worktree is removed twice or by somebody whom it is not left to; I8 in that
+// the facts are compared with the model, not what is derived from them. I3 and
+// I10 are the adapters' and the callers'.
 func TestRandomSequencesKeepTheInvariants(t *testing.T) {
 	t.Parallel()
 	// Unless asked for more, few of them run with every build.
@@ -37,6 +43,11 @@ func TestRandomSequencesKeepTheInvariants(t *testing.T) {
 				rt.Repeat(map[string]func(*rapid.T){
 					"":          m.check,
 					"add":       m.add,
+					"start":     m.start,
+					"make":      m.make,
+					"launch":    m.launch,
+					"take back": m.takeBack,
+					"converge":  m.converge,
 					"attach":    m.attach,
 					"fork":      m.fork,
 					"terminate": m.terminate,
@@ -57,6 +68,7 @@ func TestRandomSequencesKeepTheInvariants(t *testing.T) {
 					"turn":      m.turn,
 					"open":      m.openTask,
 					"close":     m.closeTask,
+					"unarchive": m.unarchive,
 					"run task":  m.runTask,
 				})
 				m.settle()
@@ -91,6 +103,8 @@ type modelSession struct {
 	holds      []string // worktrees, while live or not yet released
 	agent      bool     // its runtime lives
 	turn       string
+	// launching: its start has still to record that its agent runs.
+	launching bool
 	// history is what became of the generations that are over.
 	history map[int64]teardown.Outcome
 }
@@ -98,7 +112,11 @@ type modelSession struct {
 // modelTree is one worktree on disk. An attempt that is under way holds its path
 // lock.
 type modelTree struct {
-	path     string
+	path string
+	// making is who has still to record that it is there: the start of a session,
+	// or the unarchiving of a task.
+	making   string
+	absent   bool // it was not made yet
 	dirty    bool
 	aside    bool
 	gone     bool
@@ -108,8 +126,12 @@ type modelTree struct {
 
 type modelAttempt struct {
 	step  teardown.Step
+	stray bool // it is reconcile's
 	stage int
 }
+
+// there: its directory is at its path.
+func (w *modelTree) there() bool { return !w.absent && !w.aside && !w.gone }
 
 func (m *model) name(kind string) string {
 	m.made++
@@ -153,7 +175,7 @@ func (m *model) newTree() (string, store.NewWorktree) {
 	id := m.name("w")
 	path := "/wt/" + id
 	for _, outer := range m.trees {
-		if !outer.gone && !outer.aside && strings.Count(outer.path, "/") == 2 && rapid.Bool().Draw(m.T, "inside") {
+		if outer.there() && strings.Count(outer.path, "/") == 2 && rapid.Bool().Draw(m.T, "inside") {
 			path = outer.path + "/" + id
 			break
 		}
@@ -162,6 +184,12 @@ func (m *model) newTree() (string, store.NewWorktree) {
 }
 
 func (m *model) add(*rapid.T) {
+	n := m.newSession()
+	n.TaskID, n.Lease = m.anyTask()
+	m.register(n)
+}
+
+func (m *model) newSession() store.NewSession {
 	id := m.name("s")
 	n := store.NewSession{ID: id, Host: m.prefix, ManifestHash: id,
 		Runtimes: []store.NewRuntime{{ID: id + "r", Handle: teardown.Runtime{Kind: teardown.KindProcess, PID: 2}}}}
@@ -169,20 +197,29 @@ func (m *model) add(*rapid.T) {
 		_, w := m.newTree()
 		n.Worktrees = append(n.Worktrees, w)
 	}
-	n.TaskID, n.Lease = m.anyTask()
+	return n
+}
+
+func (m *model) register(n store.NewSession) {
 	added, err := m.b.AddSession(ctx, n)
 	if m.closed(n.TaskID) {
 		require.Equal(m, teardown.CodeTaskClosed, teardown.CodeOf(err))
 		return
 	}
 	if code := teardown.CodeOf(err); code == teardown.CodeWorktreeDeleting || code == teardown.CodeWorktreeMissing {
-		return // inside one that may go at any moment
+		return // inside one that may go at any moment, or not made yet
 	}
 	require.NoError(m, err)
 	require.True(m, added)
-	s := &modelSession{task: n.TaskID, live: true, generation: 1, agent: true, holds: n.Lease, history: map[int64]teardown.Outcome{}}
-	m.sessions[id] = s
+	s := &modelSession{task: n.TaskID, live: true, generation: 1, agent: !n.Starting, launching: n.Starting, holds: n.Lease,
+		history: map[int64]teardown.Outcome{}}
+	m.sessions[n.ID] = s
 	m.hand(s, n.Worktrees)
+	if n.Starting {
+		for _, w := range n.Worktrees {
+			m.trees[w.ID].making, m.trees[w.ID].absent = n.ID, true
+		}
+	}
 }
 
 func (m *model) hand(s *modelSession, worktrees []store.NewWorktree) {
@@ -190,7 +227,7 @@ func (m *model) hand(s *modelSession, worktrees []store.NewWorktree) {
 		m.trees[w.ID] = &modelTree{path: w.Path}
 		s.holds = append(s.holds, w.ID)
 		if t, ok := m.tasks[s.task]; ok {
-			t.holds = append(t.holds, w.ID)
+			t.lease(w)
 		}
 	}
 }
@@ -226,6 +263,10 @@ func (m *model) fork(*rapid.T) {
 	if teardown.CodeOf(err) == teardown.CodeWorktreeDeleting {
 		return // below one that is being removed, and that the claim will keep
 	}
+	if slices.ContainsFunc(parent.holds, func(id string) bool { return m.trees[id].making != "" }) {
+		require.Equal(m, teardown.CodeWorktreeMissing, teardown.CodeOf(err))
+		return
+	}
 	require.NoError(m, err)
 	require.True(m, added)
 	m.sessions[child] = &modelSession{task: parent.task, live: true, generation: 1, holds: slices.Clone(parent.holds), history: map[int64]teardown.Outcome{}}
@@ -233,9 +274,16 @@ func (m *model) fork(*rapid.T) {
 
 func (m *model) terminate(*rapid.T) {
 	id, s := pick(m, m.sessions, anySession, "session")
+	m.end(id, s)
+}
+
+func (m *model) end(id string, s *modelSession) {
 	_, changed, err := m.b.Terminate(ctx, id, "test")
 	require.NoError(m, err)
 	require.Equal(m, s.live, changed)
+	if changed {
+		m.takeFromTask(s, func(w *modelTree) bool { return w.making != "" })
+	}
 	s.live, s.turn = false, ""
 }
 
@@ -248,7 +296,7 @@ func (m *model) hold(*rapid.T) {
 
 // edit is an agent or a person at work, who finds the directory by its path.
 func (m *model) edit(*rapid.T) {
-	_, w := pick(m, m.trees, func(w *modelTree) bool { return !w.gone && !w.aside }, "worktree")
+	_, w := pick(m, m.trees, (*modelTree).there, "worktree")
 	w.dirty = rapid.Bool().Draw(m.T, "dirty")
 }
 
@@ -302,6 +350,11 @@ func (m *model) advance(id string, w *modelTree) {
 	row, err := m.b.Worktree(ctx, id)
 	require.NoError(m, err)
 	a := w.attempt
+	if w.absent {
+		w.absent, w.gone = false, true
+		m.recordGone(id, w, teardown.DispositionAlreadyGone)
+		return
+	}
 	const look, rename, lookAgain, unlink, record = 0, 1, 2, 3, 4
 	if a.stage == look && row.QuarantinePath != "" && (w.aside || w.gone) {
 		a.stage = lookAgain // what an earlier attempt has left
@@ -319,7 +372,11 @@ func (m *model) advance(id string, w *modelTree) {
 		if quarantine == "" {
 			quarantine = "/wt/." + id + ".unwind-" + id
 		}
-		require.NoError(m, m.b.MovingAside(ctx, a.step, id, quarantine))
+		if a.stray {
+			require.NoError(m, m.b.MovingStrayAside(ctx, id, quarantine))
+		} else {
+			require.NoError(m, m.b.MovingAside(ctx, a.step, id, quarantine))
+		}
 		a.stage = rename
 	case rename:
 		m.mayTouch(id)
@@ -342,10 +399,21 @@ func (m *model) advance(id string, w *modelTree) {
 		w.aside, w.gone = false, true
 		a.stage = record
 	case record:
-		_, err := m.b.Removed(ctx, a.step, id, teardown.WorktreeResult{Disposition: teardown.DispositionRemoved})
-		require.NoError(m, err)
-		w.attempt = nil
+		m.recordGone(id, w, teardown.DispositionRemoved)
 	}
+}
+
+// recordGone is the last write of an attempt, which may be done again.
+func (m *model) recordGone(id string, w *modelTree, disposition teardown.Disposition) {
+	for range rapid.IntRange(1, 2).Draw(m.T, "times") {
+		if w.attempt.stray {
+			require.NoError(m, m.b.RemovedStray(ctx, id))
+			continue
+		}
+		_, err := m.b.Removed(ctx, w.attempt.step, id, teardown.WorktreeResult{Disposition: disposition})
+		require.NoError(m, err)
+	}
+	w.attempt, w.making = nil, ""
 }
 
 // mayTouch: nobody holds what is about to be moved or deleted.
@@ -356,9 +424,13 @@ func (m *model) mayTouch(id string) {
 }
 
 func (m *model) keep(id string, w *modelTree, quarantine bool) {
-	_, err := m.b.Preserved(ctx, w.attempt.step, id, modified, quarantine)
-	require.NoError(m, err)
-	w.attempt = nil
+	if w.attempt.stray {
+		require.NoError(m, m.b.PreservedStray(ctx, id, quarantine))
+	} else {
+		_, err := m.b.Preserved(ctx, w.attempt.step, id, modified, quarantine)
+		require.NoError(m, err)
+	}
+	w.attempt, w.making = nil, ""
 }
 
 // crash ends an attempt; its lock goes with it.
@@ -427,6 +499,9 @@ func (m *model) restore(*rapid.T) {
 	runtimes, worktrees, err := m.b.Restorable(ctx, id, s.generation)
 	require.NoError(m, err)
 	r := store.Restoration{SessionID: id, Generation: s.generation}
+	if slices.ContainsFunc(runtimes, func(r store.Runtime) bool { return r.State == store.RuntimeCreating }) {
+		m.Skip("what its start was about to run cannot be told")
+	}
 	for _, w := range worktrees {
 		if m.trees[w.ID].attempt != nil {
 			m.Skip("busy")
@@ -440,10 +515,10 @@ func (m *model) restore(*rapid.T) {
 	var back []*modelTree
 	for _, w := range worktrees {
 		tree := m.trees[w.ID]
-		if w.State == store.WorktreeRemoved || w.CondemnedAt != nil || tree.gone {
+		if w.State == store.WorktreeRemoved || w.CondemnedAt != nil || tree.gone || tree.absent {
 			continue
 		}
-		tree.aside = false
+		tree.aside, tree.making = false, ""
 		back = append(back, tree)
 		r.Intact = append(r.Intact, w.ID)
 	}
@@ -461,7 +536,7 @@ func (m *model) restore(*rapid.T) {
 	if _, over := s.history[s.generation]; !over {
 		s.history[s.generation] = teardown.OutcomeRestored
 	}
-	s.live, s.holds = true, slices.Clone(r.Intact)
+	s.live, s.launching, s.holds = true, false, slices.Clone(r.Intact)
 	s.generation++
 }
 
@@ -518,9 +593,7 @@ func (m *model) check(*rapid.T) {
 		for _, l := range detail.Worktrees {
 			if l.Lease.ReleasedAt == nil {
 				holds = append(holds, l.Worktree.ID)
-				tree := m.trees[l.Worktree.ID]
-				require.False(m, tree.gone || tree.aside, "I9: %s is held by %s and not at its path", l.Worktree.ID, id)
-				require.Equal(m, store.WorktreeActive, l.Worktree.State, l.Worktree.ID)
+				m.checkHeld(l.Worktree, id)
 				require.Equal(m, s.generation, l.Lease.Generation, "an older generation holds nothing")
 			}
 		}
@@ -539,6 +612,7 @@ func (m *model) check(*rapid.T) {
 		require.Equal(m, !over && !session.Held(time.Now()), listed, "I1: %s is found from the facts alone", id)
 	}
 	m.checkTasks()
+	m.checkStarts()
 	for id, w := range m.trees {
 		require.LessOrEqual(m, w.removals, 1, "%s was removed twice", id)
 		require.False(m, w.gone && w.dirty, "I4: work was lost in %s", id)
@@ -553,17 +627,26 @@ func (m *model) check(*rapid.T) {
 	}
 }
 
+// checkHeld: what somebody holds is there, unless it is still to be made.
+func (m *model) checkHeld(row store.Worktree, by string) {
+	tree := m.trees[row.ID]
+	if tree.making != "" {
+		require.Equal(m, store.WorktreeCreating, row.State, row.ID)
+		return
+	}
+	require.True(m, tree.there(), "I9: %s is held by %s and not at its path", row.ID, by)
+	require.Equal(m, store.WorktreeActive, row.State, row.ID)
+}
+
 // settle lets everything come to its end: nothing is stuck.
 func (m *model) settle() {
 	for _, w := range m.trees {
 		w.attempt, w.dirty = nil, false
 	}
-	for id := range m.sessions {
+	for id, s := range m.sessions {
 		_, err := m.b.Hold(ctx, id, nil, "")
 		require.NoError(m, err)
-		_, _, err = m.b.Terminate(ctx, id, "test")
-		require.NoError(m, err)
-		m.sessions[id].live = false
+		m.end(id, s)
 	}
 	for id, t := range m.tasks {
 		if t.state == store.TaskActive {
@@ -577,9 +660,10 @@ func (m *model) settle() {
 		for id := range m.tasks {
 			m.finalizeWholeTask(id)
 		}
+		m.convergeAll()
 	}
-	for id := range m.tasks {
-		summary, err := m.b.TaskResult(ctx, id, 1)
+	for id, t := range m.tasks {
+		summary, err := m.b.TaskResult(ctx, id, t.generation)
 		require.NoError(m, err)
 		require.Equal(m, teardown.OutcomeFinalized, summary.Outcome, "task %s does not come to its end: %+v", id, summary)
 	}
@@ -587,6 +671,12 @@ func (m *model) settle() {
 		summary, err := m.b.Result(ctx, id, m.sessions[id].generation)
 		require.NoError(m, err)
 		require.Equal(m, teardown.OutcomeFinalized, summary.Outcome, "%s does not come to its end: %+v", id, summary)
+	}
+	for id, w := range m.trees {
+		row, err := m.b.Worktree(ctx, id)
+		require.NoError(m, err)
+		require.Equal(m, store.WorktreeRemoved, row.State, "%s is left by everybody: %+v", id, row)
+		require.True(m, w.gone, "%s is left on disk", id)
 	}
 }
 

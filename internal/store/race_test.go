@@ -80,7 +80,7 @@ func eachInterleaving(t *testing.T, race func(t testing.TB, b *bundle, other *st
 				all.Go(func() {
 					t := interleaving{t}
 					own := &bundle{Store: b.Store, t: t, url: b.url}
-					for n := int(next.Add(1)); n <= interleave.Times(); n = int(next.Add(1)) {
+					for n := int(next.Add(1)); n <= interleave.Times(100); n = int(next.Add(1)) {
 						race(t, own, other, n)
 					}
 				})

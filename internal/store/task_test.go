@@ -443,6 +443,9 @@ var taskPromises = []promise{
 		again, err := b.ReopenTask(ctx, "t1")
 		require.NoError(t, err)
 		require.Equal(t, plan.Recreations, again.Recreations, "what is still to be made is answered again")
+		unmade, err := b.UnmadeTasks(ctx, "", 10)
+		require.NoError(t, err)
+		require.Equal(t, []store.Due{{TaskID: "t1", Generation: 2}}, unmade)
 		later := b.manifest("s2")
 		later.TaskID, later.Lease = "t1", []string{plan.Recreations[0].WorktreeID}
 		_, err = b.AddSession(ctx, later)
@@ -457,10 +460,53 @@ var taskPromises = []promise{
 		require.Equal(t, store.WorktreeActive, made.State)
 		require.Equal(t, plan.Recreations[0].WorktreeID, made.ParentID)
 		require.Equal(t, "nonce "+made.ID, made.Nonce)
+		unmade, err = b.UnmadeTasks(ctx, "", 10)
+		require.NoError(t, err)
+		require.Empty(t, unmade)
 		b.add(later)
 		begun, err := b.Begin(ctx, teardown.BeginInput{TaskID: "t1", Generation: 1, Round: 1})
 		require.NoError(t, err)
 		require.Equal(t, teardown.OutcomeRestored, begun.Outcome)
+	}},
+	{"a task that is reopened before its finalization has begun holds its worktrees once", func(t *testing.T, b *bundle) {
+		b.inTask("t1", "s1", "/wt/s1")
+		b.close("t1", store.TaskArchived)
+		plan, err := b.ReopenTask(ctx, "t1")
+		require.NoError(t, err)
+		require.Len(t, plan.Others, 1)
+		_, held, _, err := b.WorktreeAt(ctx, host, "/wt/s1")
+		require.NoError(t, err)
+		require.Len(t, held, 2, "the session and the task")
+		require.Contains(t, []int64{held[0].Generation, held[1].Generation}, int64(2))
+	}},
+	{"what a task gave up with a start that failed is not made again", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1", "/wt/s1")
+		n.TaskID, n.Starting = "t1", true
+		b.add(n)
+		_, begun, err := b.FailStart(ctx, "s1", "")
+		require.NoError(t, err)
+		require.True(t, begun)
+		mine := b.begin("s1")
+		b.release(mine)
+		b.remove(mine, "/wt/s1")
+		b.finish(mine)
+		step := b.archived("t1")
+		b.release(step)
+		b.finish(step)
+		plan, err := b.ReopenTask(ctx, "t1")
+		require.NoError(t, err)
+		require.Empty(t, plan.Recreations)
+	}},
+	{"what a session of a task is about to make is not the task's to make", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1", "/wt/s1")
+		n.TaskID, n.Starting = "t1", true
+		b.add(n)
+		plan, err := b.ReopenTask(ctx, "t1")
+		require.NoError(t, err)
+		require.Empty(t, plan.Recreations)
+		unmade, err := b.UnmadeTasks(ctx, "", 10)
+		require.NoError(t, err)
+		require.Empty(t, unmade)
 	}},
 	{"a task that is parked is reopened with what was kept", func(t *testing.T, b *bundle) {
 		b.inTask("t1", "s1", "/wt/s1")
@@ -567,7 +613,7 @@ func TestFault17StartAgainstArchive(t *testing.T) {
 					}
 				})
 			}
-			for n := range interleave.Times() {
+			for n := range interleave.Times(100) {
 				numbers <- n
 			}
 			close(numbers)

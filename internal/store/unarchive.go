@@ -44,7 +44,8 @@ func (s *Store) ReopenTask(ctx context.Context, id string) (plan teardown.Unarch
 }
 
 func reopenTask(ctx context.Context, tx queries, t Task, plan *teardown.UnarchivePlan) (Task, error) {
-	f, opened, err := finalizationOf(ctx, tx, t.Holder())
+	old := t.Holder()
+	f, opened, err := finalizationOf(ctx, tx, old)
 	if err != nil {
 		return t, err
 	}
@@ -52,7 +53,7 @@ func reopenTask(ctx context.Context, tx queries, t Task, plan *teardown.Unarchiv
 		return t, &teardown.Error{Code: teardown.CodeBusy, Retryable: true,
 			Message: "Task " + t.ID + " is still being archived; try again when that is done"}
 	}
-	last, err := lastHeld(ctx, tx, t.Holder())
+	last, err := lastHeld(ctx, tx, old)
 	if err != nil {
 		return t, err
 	}
@@ -65,6 +66,10 @@ func reopenTask(ctx context.Context, tx queries, t Task, plan *teardown.Unarchiv
 	if err != nil {
 		return t, err
 	}
+	// It holds them still if its finalization has never begun.
+	if _, err := tx.exec(ctx, "UPDATE leases SET released_at = ?"+ofHolder+" AND released_at IS NULL", append([]any{now()}, old.key()...)...); err != nil {
+		return t, err
+	}
 	for _, w := range last {
 		if err := holdAgain(ctx, tx, t.Holder(), locked[w.ID], above[w.ID], locked, plan); err != nil {
 			return t, err
@@ -73,13 +78,18 @@ func reopenTask(ctx context.Context, tx queries, t Task, plan *teardown.Unarchiv
 	return t, nil
 }
 
-// lastHeld lists the worktrees that a holder has leased, the newest at each path,
-// parents first.
+// lastHeld lists the worktrees that a task has held until it was closed, the
+// newest at each path, parents first. A lease that no round has decided on was
+// given up before, by a start that was taken back; for one that was released as it
+// was made, see heldAt.
 func lastHeld(ctx context.Context, q queries, holder Holder) ([]Worktree, error) {
 	var leases []Lease
 	if err := q.all(ctx, &leases, "SELECT "+leaseColumns+" FROM leases"+ofHolder, holder.key()...); err != nil {
 		return nil, err
 	}
+	leases = slices.DeleteFunc(leases, func(l Lease) bool {
+		return l.ReleasedAt != nil && (l.Round == 0 || l.ReleasedAt.Equal(l.AcquiredAt))
+	})
 	leased, err := withWorktrees(ctx, q, leases)
 	if err != nil {
 		return nil, err
@@ -156,12 +166,30 @@ func holdAgain(ctx context.Context, tx queries, task Holder, w Worktree, above [
 	return grant(ctx, tx, task, Worktree{ID: again.ID})
 }
 
+// unmade selects the worktrees that unarchived tasks hold and that are still to
+// be made. What a session holds is its start's to make.
+const unmade = ` FROM worktrees w
+	JOIN leases l ON l.worktree_id = w.id AND l.holder_kind = 'task' AND l.released_at IS NULL
+	JOIN tasks t ON t.id = l.holder_id AND t.generation = l.generation AND t.terminated_at IS NULL
+	WHERE w.state = 'creating' AND NOT EXISTS (SELECT 1 FROM leases s
+		WHERE s.worktree_id = w.id AND s.holder_kind = 'session' AND s.released_at IS NULL)`
+
+// UnmadeTasks lists, by id and after the given one, up to limit open tasks of
+// whose worktrees some are still to be made. Whether a workflow makes them is not
+// the database's to know.
+func (s *Store) UnmadeTasks(ctx context.Context, after string, limit int) (tasks []Due, err error) {
+	err = s.read(ctx, func(q queries) error {
+		tasks = nil
+		return q.all(ctx, &tasks, "SELECT DISTINCT t.id AS task_id, t.generation"+unmade+" AND t.id > ? ORDER BY t.id LIMIT ?", after, limit)
+	})
+	return tasks, err
+}
+
 // addToBeMade lists what the task holds that is still to be made.
 func addToBeMade(ctx context.Context, tx queries, t Task, plan *teardown.UnarchivePlan) error {
 	var creating []Worktree
-	if err := tx.all(ctx, &creating, "SELECT "+worktreeColumns+` FROM worktrees WHERE state = 'creating' AND id IN (
-		SELECT worktree_id FROM leases WHERE holder_kind = 'task' AND holder_id = ? AND generation = ? AND released_at IS NULL)
-		ORDER BY host, path`, t.ID, t.Generation); err != nil {
+	if err := tx.all(ctx, &creating, "SELECT "+worktreeColumns+" FROM worktrees WHERE id IN (SELECT w.id"+unmade+
+		" AND t.id = ?) ORDER BY host, path", t.ID); err != nil {
 		return err
 	}
 	for _, w := range creating {

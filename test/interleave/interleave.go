@@ -7,12 +7,10 @@ import (
 	"strconv"
 )
 
-// usual is enough to notice a rule that is broken, and takes seconds.
-const usual = 100
-
 // Times is how often a race is run: UNWIND_TEST_INTERLEAVINGS, which `make races`
-// sets to 1000, or 100.
-func Times() int {
+// sets to 1000, or as often as is usual for it: enough to notice a rule that is
+// broken, and a matter of seconds.
+func Times(usual int) int {
 	if n, err := strconv.Atoi(os.Getenv("UNWIND_TEST_INTERLEAVINGS")); err == nil && n > 0 {
 		return n
 	}

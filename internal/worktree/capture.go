@@ -111,15 +111,15 @@ func (k *capturer) prepare(ctx context.Context) (err error) {
 	}
 	k.fileMode = k.contents.settings.fileMode()
 	// The index of the look may be older than the files are going to be.
-	again := *k.contents
-	if err := again.readIndex(ctx); err != nil {
+	raw, err := listIndex(ctx, k.git)
+	if err != nil {
 		return err
 	}
-	if again.index.raw != k.contents.index.raw {
+	if raw != k.contents.index.raw {
 		return errChanged
 	}
 	k.entries = map[string]indexEntry{}
-	for _, entry := range again.index.entries {
+	for _, entry := range k.contents.index.entries {
 		k.entries[entry.path] = entry
 	}
 	return nil

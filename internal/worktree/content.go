@@ -2,6 +2,9 @@ package worktree
 
 import (
 	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"hash"
 	"path/filepath"
 	"strings"
 	"time"
@@ -26,8 +29,10 @@ type contents struct {
 
 	progress func(teardown.Progress)
 	patience time.Duration
-	// before is the first look at the same worktree, nil if this is it.
-	before *contents
+	// committed waits for what git lists of the commit.
+	committed func(alive func()) (string, error)
+	// again walks the directory again; nil if another look follows.
+	again func() (*tree, error)
 	// settings are those that decide what git makes of the bytes.
 	settings configuration
 
@@ -38,6 +43,8 @@ type contents struct {
 	// untracked and ignored are as git status names them; a directory ends in "/".
 	untracked map[string]bool
 	ignored   map[string]bool
+	// leaned: an ignored file goes because the main checkout has it, too.
+	leaned bool
 }
 
 // indexList is the real index, without its cached file data.
@@ -57,8 +64,12 @@ type trackedChanges struct{ modified, staged, hidden []string }
 // look compares everything by content. It runs nothing that the repository
 // names. An error means that the content is not known.
 func (c *contents) look(ctx context.Context) ([]Finding, error) {
-	if err := c.readIndex(ctx); err != nil {
+	c.reached("comparing")
+	if err := c.prove(ctx); err != nil {
 		return nil, err
+	}
+	if c.isCommit() && c.isStill() {
+		return nil, nil
 	}
 	if err := c.compare(ctx); err != nil {
 		return nil, err
@@ -69,38 +80,86 @@ func (c *contents) look(ctx context.Context) ([]Finding, error) {
 	return c.findings(ctx)
 }
 
-func (c *contents) readIndex(ctx context.Context) error {
-	raw, err := c.git.run(ctx, nil, "ls-files", "-v", "-s", "-z")
+// isCommit reports whether the commit, the index and the directory are the same,
+// byte for byte, and nothing else is in the directory. Nothing is left to ask git
+// then: neither flags nor settings nor patterns can make a difference.
+func (c *contents) isCommit() bool {
+	t := c.tree
+	if c.head == "" || t.remembered() != len(c.index.entries) ||
+		len(t.nested)+len(t.gitDirs)+len(t.mounts)+len(t.unreadable) > 0 {
+		return false
+	}
+	for i := range c.index.entries {
+		if !c.proofs[i].as(&c.index.entries[i]) {
+			return false
+		}
+	}
+	list, err := c.committed(func() { c.progress(teardown.Progress{Step: "git"}) })
 	if err != nil {
-		return err
+		return false
 	}
-	if c.before != nil && c.before.index.raw == raw {
-		c.index = c.before.index
-		return nil
+	for i := range c.index.entries {
+		record, rest, found := strings.Cut(list, "\x00")
+		if !found || !c.index.entries[i].isListedAs(record) {
+			return false
+		}
+		list = rest
 	}
+	return list == ""
+}
+
+// isStill reports whether the directory is as it was walked, as far as the look
+// is the last one.
+func (c *contents) isStill() bool {
+	if c.again == nil {
+		return true
+	}
+	again, err := c.again()
+	return err == nil && again.same(c.tree)
+}
+
+// listIndex answers the raw index, without its cached file data.
+func listIndex(ctx context.Context, git *repositoryGit) (string, error) {
+	return git.run(ctx, nil, "ls-files", "-v", "-s", "-z")
+}
+
+// listCommit answers the files of a commit.
+func listCommit(ctx context.Context, git *repositoryGit, commit string) (string, error) {
+	return git.run(ctx, nil, "ls-tree", "-r", "-z", "--full-tree", commit)
+}
+
+func parseIndex(raw string) (indexList, error) {
 	if raw != "" && !strings.HasSuffix(raw, "\x00") {
-		return errCutOff
+		return indexList{}, errCutOff
 	}
 	count := strings.Count(raw, "\x00")
-	c.index = indexList{raw: raw, entries: make([]indexEntry, 0, count), at: make(map[string]int32, count), gitlinks: map[string]bool{}}
+	index := indexList{raw: raw, entries: make([]indexEntry, 0, count), at: make(map[string]int32, count), gitlinks: map[string]bool{}}
 	for record := range strings.SplitSeq(strings.TrimSuffix(raw, "\x00"), "\x00") {
 		if raw == "" {
 			break
 		}
 		entry, err := parseIndexEntry(record)
 		if err != nil {
-			return err
+			return indexList{}, err
 		}
-		c.index.at[entry.path] = int32(len(c.index.entries))
-		c.index.entries = append(c.index.entries, entry)
+		index.at[entry.path] = int32(len(index.entries))
+		index.entries = append(index.entries, entry)
 		if entry.mode == gitlinkMode {
-			c.index.gitlinks[entry.path] = true
+			index.gitlinks[entry.path] = true
 		}
 		if entry.stage != '0' {
-			c.index.unmerged = append(c.index.unmerged, entry.path)
+			index.unmerged = append(index.unmerged, entry.path)
 		}
 	}
-	return nil
+	return index, nil
+}
+
+// newHash is the hash function of the index's object ids.
+func (i indexList) newHash() func() hash.Hash {
+	if len(i.entries) > 0 && len(i.entries[0].oid) == 2*sha256.Size {
+		return sha256.New
+	}
+	return sha1.New
 }
 
 // find answers the entries of some paths.
@@ -128,15 +187,14 @@ func (c *contents) compare(ctx context.Context) error {
 		return err
 	}
 	c.settings = settings
-	c.reached("comparing")
-	if err := c.prove(ctx); err != nil {
-		return err
-	}
 	if err := writeIndex(git.index, c.index.entries, c.proofs, settings.newHash()); err != nil {
 		return err
 	}
-	staged := c.lookForStaged(ctx, *git)
-	defer func() { _, _ = staged() }()
+	// It runs beside git status, which is the longer of the two.
+	base := *git
+	base.alive = func() {}
+	staged := beside(func() ([]string, error) { return (&contents{git: &base, head: c.head}).stagedOnly(ctx) })
+	defer func() { _, _ = staged(func() {}) }()
 	// Submodules are judged by the walk: git would run itself in them, under
 	// their own configuration.
 	out, err := git.run(ctx, nil, "status", "--porcelain=v1", "-z", "--no-renames",
@@ -156,22 +214,8 @@ func (c *contents) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.tracked.staged, err = staged()
+	c.tracked.staged, err = staged(git.alive)
 	return err
-}
-
-// lookForStaged runs beside git status, which is the longer of the two.
-func (c *contents) lookForStaged(ctx context.Context, git repositoryGit) (wait func() ([]string, error)) {
-	git.alive = func() {}
-	of := &contents{git: &git, head: c.head}
-	ended := make(chan struct{})
-	var paths []string
-	var err error
-	go func() {
-		defer close(ended)
-		paths, err = of.stagedOnly(ctx)
-	}()
-	return func() ([]string, error) { <-ended; return paths, err }
 }
 
 // stagedOnly answers what the index holds and the commit does not, by content.
@@ -220,8 +264,7 @@ func (c *contents) sort(entries []statusEntry) {
 func (c *contents) isPhantom(path string, fileMode bool) bool {
 	i := c.index.at[path]
 	p, entry := &c.proofs[i], &c.index.entries[i]
-	executable := p.stat.perm&0o100 != 0
-	return p.likeness == identical && entry.mode != linkMode && (!fileMode || executable == (entry.mode == executableMode))
+	return p.likeness == identical && entry.mode != linkMode && (!fileMode || p.as(entry))
 }
 
 func (c *contents) addChanged(entry statusEntry) {

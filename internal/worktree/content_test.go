@@ -191,7 +191,7 @@ func TestPatternsThatNeverEnd(t *testing.T) {
 		t.Run(setting, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.worktree("a")
+			w.sparse("a")
 			w.git(w.repo, "config", setting, "/dev/zero")
 			expect(t, w.removeAll(), "preserved:cannot_inspect")
 			w.git(w.repo, "config", setting, "/dev/null")
@@ -202,7 +202,7 @@ func TestPatternsThatNeverEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.worktree("a")
+			w.sparse("a")
 			path := filepath.Join(w.repo, ".git/info", name)
 			_ = os.Remove(path)
 			w.do(os.Symlink("/dev/zero", path))

@@ -46,7 +46,7 @@ func TestGitEnvironment(t *testing.T) {
 func TestGitTimesOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.worktree("a")
+	w.sparse("a")
 	w.fakeGit(`case " $* " in *" status "*) sleep 600 & echo $! > "` + w.path("home/pid") + `"; wait;; esac`)
 	w.engine.GitLimit = 2 * time.Second
 	before := w.snapshot(w.path("wts"), w.repo)
@@ -93,7 +93,7 @@ func TestGitWarns(t *testing.T) {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.worktree("a")
+			w.sparse("a")
 			w.fakeGit(script)
 			expect(t, w.removeAll(), "preserved:cannot_inspect")
 		})
@@ -177,7 +177,7 @@ func TestLockIsInherited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.worktree("a")
-	w.fakeGit(`case " $* " in *" status "*) ls -l /proc/self/fd > "` + w.path("home/fds") + `" 2>/dev/null; : > "` + w.path("home/ran") + `";; esac`)
+	w.fakeGit(`case " $* " in *" ls-files "*) ls -l /proc/self/fd > "` + w.path("home/fds") + `" 2>/dev/null; : > "` + w.path("home/ran") + `";; esac`)
 	expect(t, w.engine.RemoveAll(t.Context(), w.targets, AllHooks{}), "removed")
 	if _, err := os.Stat(w.path("home/ran")); err != nil {
 		t.Fatal(err)

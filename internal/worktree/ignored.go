@@ -61,7 +61,7 @@ func (c *contents) each(ctx context.Context, visit func(kind byte, path string, 
 		}
 		dir := c.tree.path(int32(i))
 		known[i] = c.know(i, dir, known)
-		c.tree.nodes[i].each(func(_ int, kind byte, name string) {
+		c.tree.nodes[i].each(func(kind byte, name string) {
 			path := join(dir, name)
 			is := unnamed
 			switch {
@@ -167,7 +167,12 @@ func (c *contents) precious(ctx context.Context, kind byte, path string, known u
 	case IgnoredPreserve:
 		return true
 	}
-	return kind == file && known&belowRegenerable == 0 && !main.equals(ctx, c.dir, path, c.progress)
+	if kind != file || known&belowRegenerable != 0 {
+		return false
+	}
+	equal := main.equals(ctx, c.dir, path, c.progress)
+	c.leaned = c.leaned || equal
+	return !equal
 }
 
 // mainCheckout is the repository's main working tree, where a file of a

@@ -40,27 +40,34 @@ type ground struct {
 	callers bool
 }
 
+// users are the processes that keep a worktree.
+type users struct {
+	findings []Finding
+	notes    []string
+}
+
 // inUse is step 5 of the policy.
-func inUse(on ground) ([]Finding, []string, error) {
+func inUse(on ground) (users, error) {
 	seen, err := scanProcesses(on)
 	if err != nil {
-		return nil, nil, err
+		return users{}, err
 	}
-	var notes []string
+	var by users
 	if seen.hidden > 0 {
-		notes = append(notes, fmt.Sprintf("%d process(es) of other users could not be looked at", seen.hidden))
+		by.notes = append(by.notes, fmt.Sprintf("%d process(es) of other users could not be looked at", seen.hidden))
 	}
 	if seen.unknown {
-		notes = append(notes, "whether a process works in the directory cannot be told on this system without lsof")
+		by.notes = append(by.notes, "whether a process works in the directory cannot be told on this system without lsof")
 	}
 	if len(seen.occupants) == 0 {
-		return nil, notes, nil
+		return by, nil
 	}
 	var names []string
 	for _, occupant := range seen.occupants {
 		names = append(names, occupant.String())
 	}
-	return []Finding{finding(teardown.CodeInUse, "a process works in the worktree; end it or let it finish", names...)}, notes, nil
+	by.findings = []Finding{finding(teardown.CodeInUse, "a process works in the worktree; end it or let it finish", names...)}
+	return by, nil
 }
 
 // occupiedPath answers the path below dir that a link of /proc or a line of

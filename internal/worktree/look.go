@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"unwind/teardown"
 )
@@ -24,8 +24,11 @@ type look struct {
 	family family
 	// callers: see inUse.
 	callers bool
-	// before is what the first look came to, if this is the second.
-	before *contents
+	// last: no look follows that would find what this one missed.
+	last bool
+	// steady is what the first look found, if this is the second and nothing has
+	// to be read again that is the same.
+	steady *steady
 }
 
 // family is what is known of the worktrees inside one.
@@ -77,75 +80,136 @@ func (l *look) run(ctx context.Context) (seen, error) {
 	if err := s.addError(ctx, err, "the worktree's administration"); err != nil {
 		return seen{}, err
 	}
-	found, walkErr := l.engine.walk(ctx, l.dir, idOf(l.place.info), l.skip(), l.hooks)
-	using, notes, err := inUse(ground{dir: l.dir, tree: found, callers: l.callers})
-	s.add(using...)
-	s.notes = append(s.notes, notes...)
+	q := l.ask(ctx)
+	defer q.wait()
+	s.head = q.head
+	if len(s.findings) == 0 && l.isSteady(ctx, q, &s) {
+		return s, l.tellCommits(ctx, &s, q)
+	}
+	found, walkErr := l.walk(ctx)
+	// It comes before the look at the content, for which git goes into the directory.
+	by, err := inUse(ground{dir: l.dir, tree: found, callers: l.callers})
+	s.add(by.findings...)
+	s.notes = append(s.notes, by.notes...)
 	if err := s.addError(ctx, err, "the process table"); err != nil {
 		return seen{}, err
 	}
 	if walkErr != nil {
 		return s, s.addError(ctx, walkErr, "the directory")
 	}
-	return s, l.tree(ctx, &s, found)
+	if err := l.tree(ctx, &s, q, found); err != nil {
+		return seen{}, err
+	}
+	if q.headErr != nil {
+		return s, nil
+	}
+	return s, l.tellCommits(ctx, &s, q)
 }
 
-// tree judges the files that the walk found, and the commits.
-func (l *look) tree(ctx context.Context, s *seen, found *tree) error {
+// questions are those that git answers while the directory is walked.
+type questions struct {
+	head    string
+	headErr error
+	index   func(alive func()) (string, error)
+	// committed lists the commit's files.
+	committed func(alive func()) (string, error)
+	lost      func(alive func()) (unanchored, error)
+}
+
+func (l *look) ask(ctx context.Context) *questions {
+	git := l.engine.gitFor(l.place.admin, Hooks{Name: l.hooks.Name, Inherit: l.hooks.Inherit})
+	git.workTree = l.dir
+	q := &questions{lost: beside(func() (unanchored, error) {
+		return commits{git: git, admin: l.place.admin, repo: l.place.repo}.look(ctx)
+	}), index: beside(func() (string, error) { return listIndex(ctx, git) })}
+	q.head, q.headErr = headCommit(ctx, git, l.place.admin, l.place.repo.common)
+	q.committed = func(func()) (string, error) { return "", errNoCommit }
+	if q.head != "" && l.steady == nil {
+		q.committed = beside(func() (string, error) { return listCommit(ctx, git, q.head) })
+	}
+	return q
+}
+
+var errNoCommit = errors.New("there is no commit to compare with")
+
+// wait lets no git of ours outlive the look.
+func (q *questions) wait() {
+	_, _ = q.index(func() {})
+	_, _ = q.committed(func() {})
+	_, _ = q.lost(func() {})
+}
+
+// alive says that something that has no progress of its own goes on.
+func (l *look) alive() { l.hooks.report(teardown.Progress{Step: "git"}) }
+
+// beside lets work go on beside its caller's. While its result is waited for,
+// alive is called about every second.
+func beside[T any](work func() (T, error)) (wait func(alive func()) (T, error)) {
+	var result T
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		result, err = work()
+	}()
+	return func(alive func()) (T, error) {
+		ticker := time.NewTicker(progressEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return result, err
+			case <-ticker.C:
+				alive()
+			}
+		}
+	}
+}
+
+// tree judges the files that the walk found. The error is that of ctx.
+func (l *look) tree(ctx context.Context, s *seen, q *questions, found *tree) error {
 	git := l.engine.gitFor(l.place.admin, l.hooks)
 	git.workTree = l.dir
 	s.files, s.bytes, s.entries = found.files, found.bytes, found.entries
-	reached := l.lookAtCommits(ctx)
-	// No git of ours outlives the look.
-	defer reached()
-	head, headErr := headCommit(ctx, git, l.place.admin, l.place.repo.common)
-	s.head = head
-	c := &contents{git: git, head: head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), common: l.place.repo.common,
-		reached: l.engine.reach, progress: l.hooks.report, before: l.before, patience: l.engine.patience()}
+	c := &contents{git: git, head: q.head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), common: l.place.repo.common,
+		reached: l.engine.reach, progress: l.hooks.report, committed: q.committed, patience: l.engine.patience()}
+	if l.last {
+		c.again = func() (*tree, error) { return l.walk(ctx) }
+	}
 	var content []Finding
-	contentErr := headErr
+	err := q.headErr
 	if len(found.blocking) > 0 {
-		contentErr = fmt.Errorf("git would wait for ever to read %s", printable(found.blocking[0]))
+		err = fmt.Errorf("git would wait for ever to read %s", printable(found.blocking[0]))
 	}
-	if contentErr == nil {
-		contentErr = l.engine.mountsAnswer(ctx, l.dir, found.mounts)
+	if err == nil {
+		err = l.engine.mountsAnswer(ctx, l.dir, found.mounts)
 	}
-	if contentErr == nil {
-		content, contentErr = c.look(ctx)
+	if err == nil {
+		var raw string
+		if raw, err = q.index(l.alive); err == nil {
+			c.index, err = parseIndex(raw)
+		}
+	}
+	if err == nil {
+		content, err = c.look(ctx)
 	}
 	s.add(l.structure(found, c.index.gitlinks)...)
 	s.add(content...)
-	if contentErr == nil {
+	if err == nil {
 		s.contents = c
 	}
-	if err := s.addError(ctx, contentErr, "the content"); err != nil {
-		return err
-	}
-	if headErr != nil {
-		return nil
-	}
-	lost := reached()
-	s.lost = lost.unanchored
-	return s.addError(ctx, lost.err, "what its commits are reached by")
+	return s.addError(ctx, err, "the content")
 }
 
-// lost is what looking at the commits came to.
-type lost struct {
-	unanchored
-	err error
+// tellCommits adds what only this worktree reaches.
+func (l *look) tellCommits(ctx context.Context, s *seen, q *questions) error {
+	lost, err := q.lost(l.alive)
+	s.lost = lost
+	return s.addError(ctx, err, "what its commits are reached by")
 }
 
-// lookAtCommits runs beside the look at the content: the two ask git different
-// questions, and git is what a look takes its time for.
-func (l *look) lookAtCommits(ctx context.Context) (wait func() lost) {
-	git := l.engine.gitFor(l.place.admin, Hooks{Name: l.hooks.Name, Inherit: l.hooks.Inherit})
-	git.workTree = l.dir
-	ended := make(chan lost, 1)
-	go func() {
-		found, err := commits{git: git, admin: l.place.admin, repo: l.place.repo}.look(ctx)
-		ended <- lost{found, err}
-	}()
-	return sync.OnceValue(func() lost { return <-ended })
+func (l *look) walk(ctx context.Context) (*tree, error) {
+	return l.engine.walk(ctx, l.dir, idOf(l.place.info), l.skip(), l.hooks)
 }
 
 // containment is step 3: what is inside and stays keeps this one.

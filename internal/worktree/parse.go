@@ -54,6 +54,13 @@ func (e indexEntry) info() string {
 	return e.mode + " " + e.oid + " " + string(e.stage) + "\t" + e.path + "\x00"
 }
 
+// isListedAs reports whether the entry is this record of `git ls-tree -r -z`.
+func (e *indexEntry) isListedAs(record string) bool {
+	rest, ok := strings.CutPrefix(record, e.mode+" blob ")
+	oid, path, found := strings.Cut(rest, "\t")
+	return ok && found && oid == e.oid && path == e.path
+}
+
 func parseIndexEntry(record string) (indexEntry, error) {
 	head, path, found := strings.Cut(record, "\t")
 	// T MODE.. OID S

@@ -9,22 +9,11 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"unwind/teardown"
 )
-
-// stamp changes whenever a file's content, permissions or names do.
-type stamp struct {
-	ino                uint64
-	size, mtime, ctime int64 // times in nanoseconds since 1970
-}
-
-// coarse is the coarsest clock by which a file system stamps changes. A change
-// that follows another within it may leave the same stamp.
-const coarse = 3 * time.Second
 
 // likeness is how a tracked file's bytes compare with those in the index.
 type likeness uint8
@@ -38,14 +27,18 @@ const (
 // proof is what is known of the file of one entry of the index.
 type proof struct {
 	likeness likeness
-	// settled: a later change cannot have left the same stamp.
-	settled bool
-	stat    stat
+	stat     stat // of a regular file
 }
 
+// as reports whether the file is the entry, byte for byte, and as executable.
+func (p *proof) as(entry *indexEntry) bool {
+	return p.likeness == identical && (entry.mode == linkMode || p.executable() == (entry.mode == executableMode))
+}
+
+func (p *proof) executable() bool { return p.stat.perm&0o100 != 0 }
+
 // prover compares the files of a walk with the index by their very bytes, without
-// any of git's conversions. What a proof of the first look holds for is not read
-// again.
+// any of git's conversions.
 type prover struct {
 	contents *contents
 	root     int
@@ -65,7 +58,7 @@ func (c *contents) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &prover{contents: c, root: root, proofs: make([]proof, len(c.index.entries)), newHash: c.settings.newHash()}
+	p := &prover{contents: c, root: root, proofs: make([]proof, len(c.index.entries)), newHash: c.index.newHash()}
 	alive := func() int64 {
 		files, bytes := p.files.Load(), p.bytes.Load()
 		c.progress(teardown.Progress{Step: "comparing", Files: files, Bytes: bytes, TotalFiles: int64(len(p.proofs))})
@@ -99,7 +92,7 @@ func (p *prover) directory(ctx context.Context, i int32, h hash.Hash, buffer []b
 	dir := -1
 	path := c.tree.path(i)
 	node := &c.tree.nodes[i]
-	node.each(func(n int, kind byte, name string) {
+	node.each(func(kind byte, name string) {
 		number, tracked := c.index.at[join(path, name)]
 		if !tracked || ctx.Err() != nil {
 			return
@@ -109,10 +102,6 @@ func (p *prover) directory(ctx context.Context, i int32, h hash.Hash, buffer []b
 			return
 		}
 		p.files.Add(1)
-		if known := c.proven(number, node.stamps[n]); known != nil {
-			p.proofs[number] = *known
-			return
-		}
 		if dir < 0 {
 			var err error
 			if dir, err = openDirectoryAt(p.root, path); err != nil {
@@ -124,18 +113,6 @@ func (p *prover) directory(ctx context.Context, i int32, h hash.Hash, buffer []b
 	if dir >= 0 {
 		_ = unix.Close(dir)
 	}
-}
-
-// proven answers the proof of the first look that still holds.
-func (c *contents) proven(number int32, now stamp) *proof {
-	if c.before == nil || c.before.index.raw != c.index.raw {
-		return nil
-	}
-	known := &c.before.proofs[number]
-	if known.likeness == identical && known.settled && known.stat.stamp() == now {
-		return known
-	}
-	return nil
 }
 
 // compare reads one file. What cannot be read, or is changed while it is read,
@@ -154,7 +131,6 @@ func (p *prover) compare(ctx context.Context, dir int, kind byte, name string, e
 		_, _ = io.WriteString(h, target)
 		return proof{likeness: likenessOf(h, entry.oid)}
 	}
-	began := time.Now()
 	fd, before, err := openRegularFD(dir, name)
 	if err != nil {
 		return proof{}
@@ -167,7 +143,7 @@ func (p *prover) compare(ctx context.Context, dir int, kind byte, name string, e
 	if after, err := fdStat(fd); err != nil || after != before {
 		return proof{}
 	}
-	return proof{likeness: likenessOf(h, entry.oid), stat: before, settled: began.UnixNano()-before.ctime > int64(coarse)}
+	return proof{likeness: likenessOf(h, entry.oid), stat: before}
 }
 
 // copy reads as many bytes as there were when the file was opened.

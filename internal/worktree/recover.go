@@ -452,8 +452,12 @@ func writeFile(root *os.Root, path, mode string, perm uint32, content io.Reader)
 
 // compare reads everything back from the disk and the index.
 func (r *recovery) compare(ctx context.Context, git *repositoryGit, path string, entries map[string]treeEntry) error {
+	raw, err := listIndex(ctx, git)
+	if err != nil {
+		return err
+	}
 	c := &contents{git: git, dir: path}
-	if err := c.readIndex(ctx); err != nil {
+	if c.index, err = parseIndex(raw); err != nil {
 		return err
 	}
 	admin := place{path: path, repo: r.repo, admin: r.admin}
@@ -461,7 +465,6 @@ func (r *recovery) compare(ctx context.Context, git *repositoryGit, path string,
 	for _, entry := range c.index.entries {
 		k.entries[entry.path] = entry
 	}
-	var err error
 	if k.newHash, err = objectHash(ctx, git); err != nil {
 		return err
 	}

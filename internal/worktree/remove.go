@@ -62,8 +62,8 @@ type removal struct {
 	report Report
 	// quarantine is where the directory is, or was, moved aside.
 	quarantine string
-	// first is what the look before the rename came to; nil after a crash.
-	first *contents
+	// steady is what the look before the rename came to, if that holds on.
+	steady *steady
 	// owned is the lock on the admin directory.
 	owned *lock.Held
 }
@@ -189,18 +189,17 @@ func (r *removal) begin(ctx context.Context) error {
 		return r.dropMissing(ctx)
 	}
 	unmark(r.place.admin)
+	began := time.Now()
 	seen, err := r.look(path).run(ctx)
 	if err != nil {
 		return err
 	}
 	r.report.record(seen)
+	r.steady = seen.steady(began, r.engine.coarse())
 	if len(seen.findings) > 0 {
 		if saved, err := r.save(ctx, seen); !saved || err != nil {
 			return err
 		}
-	}
-	if r.first = seen.contents; r.first != nil {
-		r.first.tree = nil
 	}
 	// While it is in quarantine, somebody could drop its registration.
 	if kept, err := r.rescue(ctx, seen); !kept || err != nil {
@@ -294,7 +293,7 @@ func (r *removal) rescue(ctx context.Context, seen seen) (kept bool, err error) 
 }
 
 func (r *removal) look(dir string) *look {
-	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers, before: r.first}
+	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers, last: dir == r.quarantine, steady: r.steady}
 }
 
 // moveAside is step 9: after it, whoever uses the path gets an error, and nobody

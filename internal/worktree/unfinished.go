@@ -73,7 +73,7 @@ func (r *recovery) checkUnfinished(ctx context.Context, path string) error {
 	var files []capturedFile
 	for i := range found.nodes {
 		dir := found.path(int32(i))
-		found.nodes[i].each(func(_ int, _ byte, name string) {
+		found.nodes[i].each(func(_ byte, name string) {
 			entry, known := saved[join(dir, name)]
 			if !known {
 				err = errOthers

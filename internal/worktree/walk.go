@@ -37,18 +37,19 @@ type node struct {
 	parent int32
 	name   string
 	id     fileID
+	// stamp is the directory's own, from before it was read.
+	stamp stamp
 	// entries are the regular files and links in it, each as a kind byte (file
 	// or link), the name and NUL; stamps are theirs.
 	entries []byte
 	stamps  []stamp
 }
 
-// each calls visit for every entry of the directory, with its number.
-func (n *node) each(visit func(i int, kind byte, name string)) {
-	i := 0
-	for rest := n.entries; len(rest) > 0; i++ {
+// each calls visit for every entry of the directory.
+func (n *node) each(visit func(kind byte, name string)) {
+	for rest := n.entries; len(rest) > 0; {
 		end := bytes.IndexByte(rest, 0)
-		visit(i, rest[0], string(rest[1:end]))
+		visit(rest[0], string(rest[1:end]))
 		rest = rest[end+1:]
 	}
 }
@@ -57,6 +58,15 @@ const (
 	file byte = 'f'
 	link byte = 'l'
 )
+
+// remembered counts the files and links.
+func (t *tree) remembered() int {
+	count := 0
+	for i := range t.nodes {
+		count += len(t.nodes[i].stamps)
+	}
+	return count
+}
 
 // path answers the path of a directory, relative to the root, "" for the root.
 func (t *tree) path(i int32) string {
@@ -116,8 +126,12 @@ func walk(ctx context.Context, root string, want fileID, skip map[string]bool, v
 	if w.top().id != want {
 		return nil, errChanged
 	}
+	self, err := fdStat(w.fd())
+	if err != nil {
+		return nil, err
+	}
 	w.dev = want.dev
-	w.tree.nodes = append(w.tree.nodes, node{id: want})
+	w.tree.nodes = append(w.tree.nodes, node{id: want, stamp: self.stamp()})
 	w.checkRoot(root)
 	w.read()
 	for len(w.levels) > 0 {
@@ -328,7 +342,7 @@ func (w *walker) descend(name string, s stat) {
 		w.foreign++
 	} else {
 		w.top().node = int32(len(w.tree.nodes))
-		w.tree.nodes = append(w.tree.nodes, node{parent: parent, name: name, id: s.id})
+		w.tree.nodes = append(w.tree.nodes, node{parent: parent, name: name, id: s.id, stamp: s.stamp()})
 	}
 	w.read()
 }

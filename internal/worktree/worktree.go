@@ -63,6 +63,8 @@ type Engine struct {
 
 	// answerIn is defaultPatience if zero. Tests set it.
 	answerIn time.Duration
+	// coarseAt is coarse if zero. Tests set it.
+	coarseAt time.Duration
 	// reached is called at each step boundary of a removal. Tests set it.
 	reached func(step string)
 }

@@ -202,6 +202,16 @@ func (w *world) worktreeAt(path, branch string) string {
 	return path
 }
 
+// sparse makes a worktree in which a file is not checked out, as git was told to,
+// so that git has to be asked about more than the commit and the index.
+func (w *world) sparse(name string) string {
+	w.t.Helper()
+	dir := w.worktree(name)
+	w.git(dir, "update-index", "--skip-worktree", "src/lib.txt")
+	w.do(os.Remove(filepath.Join(dir, "src/lib.txt")))
+	return dir
+}
+
 func (w *world) detached(name string) string {
 	w.t.Helper()
 	path := w.path("wts", name)

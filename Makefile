@@ -25,8 +25,8 @@ test: needs build ## Run all tests, with the race detector; PKG=./internal/lock 
 	go test -race -timeout 20m -p $(PACKAGES_AT_ONCE) $(PKG)
 
 .PHONY: races
-races: needs ## Let what must exclude each other meet 1,000 times in each race; takes minutes
-	UNWIND_TEST_INTERLEAVINGS=1000 go test -race -timeout 30m -run 'Against|AreSerialized' ./internal/store ./activities
+races: needs ## Let what must exclude each other meet 1,000 times in each race; takes an hour or two
+	UNWIND_TEST_INTERLEAVINGS=1000 go test -race -v -timeout 3h -run 'Against|AreSerialized|Processes' ./internal/store ./activities ./test
 
 # Its server: TEMPORAL_CLI if set, else bin/temporal. After needs, which is quick.
 ifndef TEMPORAL_CLI

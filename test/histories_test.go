@@ -136,6 +136,48 @@ func TestStartHistoriesReplay(t *testing.T) {
 	}
 }
 
+// TestUnarchiveHistoriesReplay is the same for tasks that are opened again.
+func TestUnarchiveHistoriesReplay(t *testing.T) {
+	t.Parallel()
+	for name, story := range map[string]func(i *installation, a *agent, task string){
+		"unarchived": func(i *installation, _ *agent, task string) { i.must("task", "unarchive", task) },
+		"unarchived-in-part": func(i *installation, a *agent, task string) {
+			i.git(a.library, "branch", "-D", "agent/"+a.id)
+			require.Equal(i.t, 4, i.unwind("task", "unarchive", task).code)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := install(t)
+			i.worker()
+			a := i.agent("s1")
+			task := i.inTask(a)
+			i.result(0, "task", "archive", task, "--wait")
+			story(i, a, task)
+			replay(t, name, i.history(teardown.UnarchiveTaskID(task)))
+		})
+	}
+}
+
+// TestConvergeHistoriesReplay is the same for what no finalization finishes.
+func TestConvergeHistoriesReplay(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	a := i.agent("s1")
+	i.add(a)
+	nested := i.worktreesOf(i.store(), a.id)[1]
+	i.vanish(a.id)
+	i.worker()
+	i.until("the worktrees gone", func() bool { return !exists(a.worktree) })
+	for name, id := range map[string]string{
+		"converged-session":  teardown.ConvergeID(teardown.ConvergeInput{SessionID: a.id}),
+		"converged-worktree": teardown.ConvergeID(teardown.ConvergeInput{WorktreeID: nested.ID}),
+	} {
+		require.NoError(t, i.client.GetWorkflow(t.Context(), id, "").Get(t.Context(), nil))
+		replay(t, name, i.history(id))
+	}
+}
+
 // replay replays a history, and keeps it with -record.
 func replay(t *testing.T, name string, history *historypb.History) {
 	t.Helper()
@@ -143,6 +185,8 @@ func replay(t *testing.T, name string, history *historypb.History) {
 	replayer.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
 	replayer.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
 	replayer.RegisterWorkflowWithOptions(workflows.StartSession, workflow.RegisterOptions{Name: teardown.StartSessionWorkflow})
+	replayer.RegisterWorkflowWithOptions(workflows.UnarchiveTask, workflow.RegisterOptions{Name: teardown.UnarchiveTaskWorkflow})
+	replayer.RegisterWorkflowWithOptions(workflows.Converge, workflow.RegisterOptions{Name: teardown.ConvergeWorkflow})
 	require.NoError(t, replayer.ReplayWorkflowHistory(nil, history))
 	if *record {
 		text, err := temporalproto.CustomJSONMarshalOptions{Indent: "  "}.Marshal(history)

@@ -35,13 +35,20 @@ type installation struct {
 	queue    string
 	server   *devserver.Server
 	client   client.Client
+	programs string   // their directory
 	env      []string // beside the usual
 }
 
 func install(t *testing.T) *installation {
 	t.Helper()
-	dir := realTempDir(t)
-	i := &installation{t: t, dir: dir, host: "h1", queue: "q-" + filepath.Base(dir), server: temporal,
+	return installIn(t, "")
+}
+
+// installIn is install below another directory than the usual temporary one.
+func installIn(t *testing.T, parent string) *installation {
+	t.Helper()
+	dir := realTempDir(t, parent)
+	i := &installation{t: t, dir: dir, host: "h1", queue: "q-" + filepath.Base(dir), server: temporal, programs: programs,
 		database: "sqlite://" + filepath.Join(dir, "unwind.db")}
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "home"), 0o700))
 	i.client = i.server.Client(t)
@@ -51,9 +58,9 @@ func install(t *testing.T) *installation {
 const directoryPrefix = "unwind-e2e-"
 
 // realTempDir is short, for a tmux socket's path has to fit into 107 bytes.
-func realTempDir(t *testing.T) string {
+func realTempDir(t *testing.T, parent string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", directoryPrefix)
+	dir, err := os.MkdirTemp(parent, directoryPrefix)
 	require.NoError(t, err)
 	dir, err = filepath.EvalSymlinks(dir)
 	require.NoError(t, err)
@@ -98,7 +105,7 @@ func (i *installation) unwindWith(input string, args ...string) answer {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(programs, "unwind"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(i.programs, "unwind"), args...)
 	cmd.Env = i.environment()
 	cmd.Dir = i.dir
 	cmd.Stdin = strings.NewReader(input)
@@ -157,7 +164,7 @@ func (s *syncBuffer) String() string {
 
 func (i *installation) worker(env ...string) *worker {
 	i.t.Helper()
-	w := &worker{cmd: exec.Command(filepath.Join(programs, "unwind-worker")), log: &syncBuffer{}, done: make(chan struct{})}
+	w := &worker{cmd: exec.Command(filepath.Join(i.programs, "unwind-worker")), log: &syncBuffer{}, done: make(chan struct{})}
 	w.cmd.Env = i.environment(env...)
 	w.cmd.Dir = i.dir
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log

@@ -20,6 +20,13 @@ var programs string
 var temporal *devserver.Server
 
 func TestMain(m *testing.M) {
+	if os.Getenv(isRacer) != "" {
+		if err := runRacer(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code, err := runAll(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -33,11 +40,8 @@ func runAll(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { _ = os.RemoveAll(programs) }()
-	for name, pkg := range map[string]string{"unwind": "unwind/starter", "unwind-worker": "unwind/worker"} {
-		build := exec.Command("go", "build", "-tags", "faultpoints", "-o", filepath.Join(programs, name), pkg)
-		if output, err := build.CombinedOutput(); err != nil {
-			return 1, fmt.Errorf("building %s: %w\n%s", name, err, output)
-		}
+	if err := build(programs); err != nil {
+		return 1, err
 	}
 	// In memory, the server loses all it has when its database is interrupted, as
 	// happens on a machine that is very busy.
@@ -46,4 +50,15 @@ func runAll(m *testing.M) (code int, err error) {
 	}
 	defer temporal.Close()
 	return m.Run(), nil
+}
+
+// build builds the programs into a directory.
+func build(directory string, flags ...string) error {
+	for name, pkg := range map[string]string{"unwind": "unwind/starter", "unwind-worker": "unwind/worker"} {
+		args := append([]string{"build", "-tags", "faultpoints", "-o", filepath.Join(directory, name)}, flags...)
+		if output, err := exec.Command("go", append(args, pkg)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", name, err, output)
+		}
+	}
+	return nil
 }

@@ -25,7 +25,7 @@ const packagePatience = 4 * time.Minute
 func buildTypescript(t *testing.T) string {
 	t.Helper()
 	requireNode(t)
-	source, dir := filepath.Join("..", "examples", "typescript"), filepath.Join(realTempDir(t), "typescript")
+	source, dir := filepath.Join("..", "examples", "typescript"), filepath.Join(realTempDir(t, ""), "typescript")
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "src"), os.DirFS(filepath.Join(source, "src"))))
 	for _, name := range []string{".npmrc", "package.json", "package-lock.json", "tsconfig.json"} {
 		content, err := os.ReadFile(filepath.Join(source, name))

@@ -19,7 +19,7 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 	t.Parallel()
 	recorded, err := filepath.Glob(filepath.Join("testdata", "*.json"))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(recorded), 9)
+	require.GreaterOrEqual(t, len(recorded), 14)
 	for _, path := range recorded {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			t.Parallel()
@@ -27,6 +27,8 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 			replayer.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
 			replayer.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})
 			replayer.RegisterWorkflowWithOptions(workflows.StartSession, workflow.RegisterOptions{Name: teardown.StartSessionWorkflow})
+			replayer.RegisterWorkflowWithOptions(workflows.UnarchiveTask, workflow.RegisterOptions{Name: teardown.UnarchiveTaskWorkflow})
+			replayer.RegisterWorkflowWithOptions(workflows.Converge, workflow.RegisterOptions{Name: teardown.ConvergeWorkflow})
 			require.NoError(t, replayer.ReplayWorkflowHistoryFromJSONFile(nil, path))
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/sdk/log"
 	sdk "go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"unwind/activities"
@@ -143,16 +144,19 @@ func runRacer() error {
 			Resources:   resource.Cleaner{Roots: cfg.Roots, Home: cfg.Home, Protected: cfg.Protected()},
 			SnapshotDir: cfg.Snapshots(), TmuxSocket: cfg.TmuxSocket(), LockWait: cfg.LockWait}}
 	does.suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	answers := json.NewEncoder(os.Stdout)
-	for asked := json.NewDecoder(os.Stdin); ; {
-		var e struct {
-			errand
-			Input json.RawMessage `json:"input"`
+	errands := make(chan asked)
+	go func() {
+		for lines := json.NewDecoder(os.Stdin); ; {
+			var a asked
+			if lines.Decode(&a) != nil {
+				os.Exit(0) // whatever is under way: nobody waits for it
+			}
+			errands <- a
 		}
-		if asked.Decode(&e) != nil {
-			return nil
-		}
-		result, err := does.do(e.errand, e.Input)
+	}()
+	for answers := json.NewEncoder(os.Stdout); ; {
+		a := <-errands
+		result, err := does.do(a.errand, a.Input)
 		answer := report{Result: result}
 		if err != nil {
 			answer.Code, answer.Error = codeOf(err), err.Error()
@@ -161,6 +165,12 @@ func runRacer() error {
 			return err
 		}
 	}
+}
+
+// asked is an errand as a racer reads it.
+type asked struct {
+	errand
+	Input json.RawMessage `json:"input"`
 }
 
 func codeOf(err error) teardown.Code {
@@ -204,6 +214,8 @@ func (d *doer) do(e errand, input json.RawMessage) (result json.RawMessage, err 
 func (d *doer) run(name string, input json.RawMessage) (result json.RawMessage, err error) {
 	env := d.suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(patience)
+	// On a machine that is very busy, a second passes without a turn.
+	env.SetWorkerOptions(sdkworker.Options{DeadlockDetectionTimeout: patience})
 	env.SetStartWorkflowOptions(teardown.StartOptions(d.config.TaskQueue, "racer"))
 	env.RegisterWorkflowWithOptions(workflows.FinalizeSession, workflow.RegisterOptions{Name: teardown.FinalizeSessionWorkflow})
 	env.RegisterWorkflowWithOptions(workflows.FinalizeTask, workflow.RegisterOptions{Name: teardown.FinalizeTaskWorkflow})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -170,16 +169,8 @@ func (o *adoptOptions) look(ctx context.Context, f *facts, group []worktree.Targ
 }
 
 func (o *adoptOptions) sure(groups [][]worktree.Report) bool {
-	o.ask(fmt.Sprintf("Register %s for removal? What could be lost is kept. [y/N] ", counted(len(slices.Concat(groups...)), "worktree", "worktrees")))
-	answer := ""
-	if line := bufio.NewScanner(o.in); line.Scan() {
-		answer = strings.ToLower(strings.TrimSpace(line.Text()))
-	}
-	if answer == "y" || answer == "yes" {
-		return true
-	}
-	o.note("Nothing was registered.")
-	return false
+	return o.agreed(fmt.Sprintf("Register %s for removal? What could be lost is kept.", counted(len(slices.Concat(groups...)), "worktree", "worktrees")),
+		"Nothing was registered.")
 }
 
 // adopt registers one tree, after one more look under its locks.

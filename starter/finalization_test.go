@@ -246,15 +246,15 @@ func TestRetry(t *testing.T) {
 	require.Nil(t, detail.Finalizations[0].ParkedAt)
 
 	require.Equal(t, exitRetryable, b.run("retry", "s1", "--wait").code)
-	require.Contains(t, b.must("retry", "--all"), "No session is parked")
+	require.Contains(t, b.must("retry", "--all"), "Nothing is parked")
 }
 
 func TestRetryAll(t *testing.T) {
 	t.Parallel()
 	b, s := parked(t)
 	finish(t, b, s, "s2")
-	require.Contains(t, b.must("retry", "--all", "--reason", "cancelled"), "No session is parked")
-	require.Contains(t, b.must("retry", "--all", "--host", "h2"), "No session is parked")
+	require.Contains(t, b.must("retry", "--all", "--reason", "cancelled"), "Nothing is parked")
+	require.Contains(t, b.must("retry", "--all", "--host", "h2"), "Nothing is parked")
 	done := object[retried](t, b.must("retry", "--all", "--reason", "preserved", "--host", "h1", "--json"))
 	require.Equal(t, "s1", done.SessionID)
 	require.EqualValues(t, 2, done.Round)

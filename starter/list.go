@@ -17,6 +17,7 @@ type listOptions struct {
 	*program
 	State  string
 	Host   string
+	Task   string
 	Reason string
 }
 
@@ -27,6 +28,12 @@ var states = []string{
 var parkedReasons = []string{
 	teardown.ReasonPreserved, teardown.ReasonRefused, teardown.ReasonRuntimeRefused,
 	teardown.ReasonAttemptsExhausted, teardown.ReasonHostUnreachable, teardown.ReasonCancelled,
+}
+
+// parkedTaskReasons are those of a task: its sessions' runtimes are theirs.
+var parkedTaskReasons = []string{
+	teardown.ReasonPreserved, teardown.ReasonRefused, teardown.ReasonAttemptsExhausted, teardown.ReasonHostUnreachable,
+	teardown.ReasonSessionPreserved, teardown.ReasonSessionFailed, teardown.ReasonSessionHeld, teardown.ReasonCancelled,
 }
 
 const reasonsHelp = `Reasons for which a session is parked:
@@ -53,6 +60,7 @@ host; held, kept from the finalizer; finished.
 When piped, the columns are separated by tabs: id, state, reason, host,
 generation, worktrees, worktrees kept, bytes kept, last change.`,
 		Example: `  unwind list --state parked
+  unwind list --task t1
   unwind list --state parked --reason preserved --json`,
 		Args: noArgs,
 		RunE: runs(o.run),
@@ -60,6 +68,7 @@ generation, worktrees, worktrees kept, bytes kept, last change.`,
 	flags := command.Flags()
 	flags.StringVar(&o.State, "state", "", "only sessions in this state: "+strings.Join(states, ", "))
 	flags.StringVar(&o.Host, "host", "", "only sessions of this host")
+	flags.StringVar(&o.Task, "task", "", "only sessions of this task")
 	flags.StringVar(&o.Reason, "reason", "", "only sessions parked for this reason: "+strings.Join(parkedReasons, ", "))
 	completeWords(command, "state", states)
 	completeWords(command, "reason", parkedReasons)
@@ -128,7 +137,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	defer f.close()
 	t := newTable(o.streams, "ID", "STATE", "REASON", "HOST", "GEN", "WORKTREES", "KEPT", "BYTES", "CHANGED")
 	at, some := now(), false
-	filter := store.SessionFilter{State: store.SessionState(o.State), Host: o.Host, Reason: o.Reason}
+	filter := store.SessionFilter{State: store.SessionState(o.State), Host: o.Host, Task: o.Task, Reason: o.Reason}
 	err = f.eachSession(ctx, filter, func(s store.Summary) error {
 		some = true
 		if o.json {
@@ -156,9 +165,12 @@ func (o *listOptions) check() error {
 	if err := oneOf("reason", o.Reason, parkedReasons); err != nil {
 		return err
 	}
-	if o.Host != "" {
-		if err := teardown.ValidateID(o.Host); err != nil {
-			return usageError("--host: %v", err)
+	for _, id := range []struct{ flag, value string }{{"host", o.Host}, {"task", o.Task}} {
+		if id.value == "" {
+			continue
+		}
+		if err := teardown.ValidateID(id.value); err != nil {
+			return usageError("--%s: %v", id.flag, err)
 		}
 	}
 	return nil

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"syscall"
 )
 
@@ -54,5 +56,16 @@ func (p *program) note(format string, args ...any) {
 	fmt.Fprintf(p.err, format+"\n", args...)
 }
 
-// ask prints a question to standard error, with the cursor behind it.
-func (p *program) ask(question string) { fmt.Fprint(p.err, question) }
+// agreed asks on standard error and reads the answer, which is no unless it is yes;
+// then it says that nothing was done.
+func (p *program) agreed(question, nothing string) bool {
+	fmt.Fprint(p.err, question+" [y/N] ")
+	if line := bufio.NewScanner(p.in); line.Scan() {
+		switch strings.ToLower(strings.TrimSpace(line.Text())) {
+		case "y", "yes":
+			return true
+		}
+	}
+	p.note("%s", nothing)
+	return false
+}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"slices"
 	"strings"
@@ -223,14 +222,5 @@ func (o *rescueOptions) sure(kept []worktree.KeptRef) (bool, error) {
 	for _, ref := range kept {
 		o.note("%s  %s  %s", shown(ref.Ref), short(ref.Commit), shown(ref.Subject))
 	}
-	answer := ""
-	o.ask("Drop " + counted(len(kept), "ref", "refs") + "? Their commits may be reached by nothing else. [y/N] ")
-	if line := bufio.NewScanner(o.in); line.Scan() {
-		answer = strings.ToLower(strings.TrimSpace(line.Text()))
-	}
-	if answer == "y" || answer == "yes" {
-		return true, nil
-	}
-	o.note("Nothing was dropped.")
-	return false, nil
+	return o.agreed("Drop "+counted(len(kept), "ref", "refs")+"? Their commits may be reached by nothing else.", "Nothing was dropped."), nil
 }

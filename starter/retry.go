@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,9 +39,12 @@ released is looked at again, at once, with all attempts anew.
 
 The retry is recorded first. If Temporal does not answer, the round begins when it
 is back; for a session that is held, when the hold ends or is lifted. --all takes
-all sessions that are parked.
+all sessions and tasks that are parked; a task has no host, so that --host leaves
+tasks out.
 
 ` + reasonsHelp + `
+
+` + taskReasonsHelp + `
 
 --save-changes commits what is uncommitted (untracked files and the index included)
 to a ref below refs/unwind/saved/, compares it, and then removes the worktree; it
@@ -60,14 +64,25 @@ the runtime are searched for all the same.`,
 		RunE:              runs(o.run),
 	}
 	flags := command.Flags()
-	flags.BoolVar(&o.All, "all", false, "all sessions that are parked")
-	flags.StringVar(&o.Reason, "reason", "", "with --all: only those parked for this reason: "+strings.Join(parkedReasons, ", "))
+	flags.BoolVar(&o.All, "all", false, "all sessions and tasks that are parked")
+	flags.StringVar(&o.Reason, "reason", "", "with --all: only those parked for this reason: "+strings.Join(retriedReasons(), ", "))
 	flags.StringVar(&o.Host, "host", "", "with --all: only those of this host")
 	flags.BoolVar(&o.Wait, "wait", false, "wait until all is released or a person has to decide")
 	flags.BoolVar(&o.SaveChanges, "save-changes", false, "save uncommitted work to a ref, then remove")
 	flags.BoolVar(&o.RuntimeConfirmedGone, "runtime-confirmed-gone", false, "you have seen that the runtime is gone")
-	completeWords(command, "reason", parkedReasons)
+	completeWords(command, "reason", retriedReasons())
 	return command
+}
+
+// retriedReasons are those of sessions and of tasks.
+func retriedReasons() []string {
+	all := slices.Clone(parkedReasons)
+	for _, reason := range parkedTaskReasons {
+		if !slices.Contains(all, reason) {
+			all = append(all, reason)
+		}
+	}
+	return all
 }
 
 func (o *retryOptions) args(cmd *cobra.Command, args []string) error {
@@ -100,7 +115,7 @@ type retried struct {
 }
 
 func (o *retryOptions) run(ctx context.Context) error {
-	if err := oneOf("reason", o.Reason, parkedReasons); err != nil {
+	if err := oneOf("reason", o.Reason, retriedReasons()); err != nil {
 		return err
 	}
 	f, err := o.openFacts(ctx)
@@ -136,24 +151,20 @@ func (r *retrying) temporal(ctx context.Context) temporal {
 	return r.server
 }
 
-// all retries every parked session. One that cannot be retried stops no other.
+// all retries everything that is parked, sessions before tasks: a task waits for
+// its sessions. One that cannot be retried stops no other.
 func (r *retrying) all(ctx context.Context) error {
-	var ids []string
-	filter := store.SessionFilter{State: store.StateParked, Host: r.Host, Reason: r.Reason}
-	err := r.facts.eachSession(ctx, filter, func(s store.Summary) error {
-		ids = append(ids, s.ID)
-		return nil
-	})
+	sessions, tasks, err := r.parked(ctx)
 	if err != nil {
 		return err
 	}
-	if len(ids) == 0 {
-		r.say("No session is parked; nothing to retry.")
+	if len(sessions)+len(tasks) == 0 {
+		r.say("Nothing is parked; nothing to retry.")
 		return nil
 	}
 	codes := []exitCode{exitDone}
 	var recorded []retried
-	for _, id := range ids {
+	for _, id := range sessions {
 		done, err := r.retry(ctx, id)
 		if err != nil {
 			object := errorObjectOf(err)
@@ -164,11 +175,44 @@ func (r *retrying) all(ctx context.Context) error {
 		}
 		recorded = append(recorded, done)
 	}
+	var recordedTasks []retriedTask
+	for _, id := range tasks {
+		done, err := r.retryTask(ctx, id)
+		if err != nil {
+			object := errorObjectOf(err)
+			done = retriedTask{TaskID: id, Error: &object, Message: "Task " + id + ": " + object.Message}
+			codes = append(codes, exitOf(err))
+			r.printTask(done)
+			continue
+		}
+		recordedTasks = append(recordedTasks, done)
+	}
 	// All are told before the first is waited for.
 	for _, done := range recorded {
 		codes = append(codes, r.settle(ctx, done))
 	}
+	for _, done := range recordedTasks {
+		codes = append(codes, r.settleTask(ctx, done))
+	}
 	return asVerdict(worst(codes...))
+}
+
+// parked lists what is to be retried.
+func (r *retrying) parked(ctx context.Context) (sessions, tasks []string, err error) {
+	filter := store.SessionFilter{State: store.StateParked, Host: r.Host, Reason: r.Reason}
+	err = r.facts.eachSession(ctx, filter, func(s store.Summary) error {
+		sessions = append(sessions, s.ID)
+		return nil
+	})
+	if err != nil || r.Host != "" {
+		return sessions, nil, err
+	}
+	err = r.facts.eachTask(ctx, func(task store.TaskSummary) {
+		if task.Status == store.TaskStateParked && (r.Reason == "" || r.Reason == task.ParkedReason) {
+			tasks = append(tasks, task.ID)
+		}
+	})
+	return sessions, tasks, err
 }
 
 func (r *retrying) retry(ctx context.Context, id string) (retried, error) {

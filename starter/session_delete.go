@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -101,16 +99,7 @@ func (o *sessionDeleteOptions) sure(left stays) (bool, error) {
 		return false, usageError("a session's row cannot be brought back; give --yes if you are sure")
 	}
 	o.tell(o.note, left)
-	o.ask("Forget session " + o.ID + "? [y/N] ")
-	answer := ""
-	if line := bufio.NewScanner(o.in); line.Scan() {
-		answer = strings.ToLower(strings.TrimSpace(line.Text()))
-	}
-	if answer == "y" || answer == "yes" {
-		return true, nil
-	}
-	o.note("Nothing was deleted.")
-	return false, nil
+	return o.agreed("Forget session "+o.ID+"?", "Nothing was deleted."), nil
 }
 
 // tell says what stays.

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -147,17 +145,8 @@ func (o *taskCloseOptions) sure(task store.TaskDetail) (bool, error) {
 			o.note("  %s (branch %s)", shown(wt.Worktree.Path), shown(wt.Worktree.Branch))
 		}
 	}
-	o.ask(fmt.Sprintf("Delete task %s, end %s and give back %s? Branches stay, and worktrees with something in them that could be lost. [y/N] ",
-		o.ID, counted(task.SessionsLive, "live session", "live sessions"), counted(held, "worktree", "worktrees")))
-	answer := ""
-	if line := bufio.NewScanner(o.in); line.Scan() {
-		answer = strings.ToLower(strings.TrimSpace(line.Text()))
-	}
-	if answer == "y" || answer == "yes" {
-		return true, nil
-	}
-	o.note("Nothing was deleted.")
-	return false, nil
+	return o.agreed(fmt.Sprintf("Delete task %s, end %s and give back %s? Branches stay, and worktrees with something in them that could be lost.",
+		o.ID, counted(task.SessionsLive, "live session", "live sessions"), counted(held, "worktree", "worktrees")), "Nothing was deleted."), nil
 }
 
 func (o *taskCloseOptions) message(task store.TaskDetail, changed bool, away error) string {

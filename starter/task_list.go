@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,23 +12,49 @@ import (
 	"unwind/teardown"
 )
 
-type taskListOptions struct{ *program }
+type taskListOptions struct {
+	*program
+	State  string
+	Reason string
+}
+
+var taskStates = []string{
+	string(store.TaskStateActive), string(store.TaskStateArchiving), string(store.TaskStateArchived),
+	string(store.TaskStateDeleting), string(store.TaskStateDeleted), string(store.TaskStateParked),
+}
 
 func newTaskListCommand(p *program) *cobra.Command {
 	o := &taskListOptions{program: p}
-	return &cobra.Command{
+	command := &cobra.Command{
 		Use:   "list",
 		Short: "List tasks",
 		Long: `List tasks, from the database.
 
+States: active; archiving, deleting, the release is under way; parked, waits for a
+person, a host or a session; archived; deleted.
+
+` + taskReasonsHelp + `
+
 When piped, the columns are separated by tabs: id, state, reason, generation,
 sessions, live sessions, worktrees that it holds.`,
 		Example: `  unwind task list
-  unwind task list --json`,
+  unwind task list --state parked --json`,
 		Args: noArgs,
 		RunE: runs(o.run),
 	}
+	flags := command.Flags()
+	flags.StringVar(&o.State, "state", "", "only tasks in this state: "+strings.Join(taskStates, ", "))
+	flags.StringVar(&o.Reason, "reason", "", "only tasks parked for this reason: "+strings.Join(parkedTaskReasons, ", "))
+	completeWords(command, "state", taskStates)
+	completeWords(command, "reason", parkedTaskReasons)
+	return command
 }
+
+const taskReasonsHelp = `Reasons for which a task is parked are those of "unwind list", but for
+runtime_refused, and:
+  session_preserved   a session of it is parked, for what a person could miss
+  session_failed      a session of it is parked for another reason
+  session_held        a session of it is held`
 
 // taskLine is one task in a list with --json.
 type taskLine struct {
@@ -47,6 +74,12 @@ type taskLine struct {
 }
 
 func (o *taskListOptions) run(ctx context.Context) error {
+	if err := oneOf("state", o.State, taskStates); err != nil {
+		return err
+	}
+	if err := oneOf("reason", o.Reason, parkedTaskReasons); err != nil {
+		return err
+	}
 	f, err := o.openFacts(ctx)
 	if err != nil {
 		return err
@@ -54,6 +87,9 @@ func (o *taskListOptions) run(ctx context.Context) error {
 	defer f.close()
 	t, some := newTable(o.streams, "ID", "STATE", "REASON", "GEN", "SESSIONS", "LIVE", "WORKTREES"), false
 	err = f.eachTask(ctx, func(task store.TaskSummary) {
+		if o.State != "" && o.State != string(task.Status) || o.Reason != "" && (o.Reason != task.ParkedReason || task.Status != store.TaskStateParked) {
+			return
+		}
 		some = true
 		if o.json {
 			o.printJSON(taskLine{TaskID: task.ID, Generation: task.Generation, State: task.Status, CreatedAt: task.CreatedAt, UpdatedAt: task.UpdatedAt,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -48,8 +49,11 @@ type retriedTask struct {
 	Recorded bool `json:"recorded"`
 	// Signalled: the finalization's run was told.
 	Signalled bool   `json:"signalled"`
-	RequestID string `json:"request_id"`
-	Message   string `json:"message"`
+	RequestID string       `json:"request_id"`
+	Message   string       `json:"message"`
+	Error     *errorObject `json:"error,omitempty"`
+
+	generation int64
 }
 
 func (o *taskRetryOptions) run(ctx context.Context) error {
@@ -58,50 +62,81 @@ func (o *taskRetryOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer f.close()
-	detail, err := f.TaskDetail(ctx, o.ID)
+	r := &retrying{retryOptions: &retryOptions{program: o.program, SaveChanges: o.SaveChanges, Wait: o.Wait}, facts: f}
+	defer func() { r.server.Close() }()
+	done, err := r.retryTask(ctx, o.ID)
 	if err != nil {
 		return err
 	}
-	done := retriedTask{TaskID: o.ID}
-	if detail.Task.Closed() && detail.Finalization().FinishedAt != nil {
-		done.Message = "Task " + o.ID + " holds nothing any more; nothing to retry."
-		o.print(done)
-		return nil
-	}
-	by := o.whoAmI()
-	if done.Round, done.Recorded, err = f.RetryTask(ctx, o.ID, store.RetryOptions{SaveChanges: o.SaveChanges, By: by}); err != nil {
-		return err
-	}
-	done.RequestID = uuid.NewString()
-	server := o.dial(ctx)
-	defer server.Close()
-	err = server.away
-	if err == nil {
-		_, err = teardown.SignalTaskRetry(ctx, server.Client, f.config.TaskQueue, o.ID, teardown.RetryRequest{
-			RequestID: done.RequestID, RequestedBy: by, Round: done.Round, SaveChanges: o.SaveChanges})
-		err = server.Explain(err)
-	}
-	done.Signalled = err == nil
-	done.Message = fmt.Sprintf("Task %s is being looked at again (round %d).", o.ID, done.Round)
-	if err != nil {
-		done.Message = fmt.Sprintf("The retry of task %s is recorded (round %d) and will begin when Temporal is back: %s.", o.ID, done.Round, brief(err))
-	}
-	switch {
-	case !o.Wait:
-		o.print(done)
-		return nil
-	case !done.Signalled:
-		o.print(done)
-		return verdict(exitRetryable)
-	}
-	waiting := awaitingTask{program: o.program, facts: f, id: o.ID, generation: detail.Task.Generation, round: done.Round}
-	return waiting.waitFor(ctx)
+	return asVerdict(r.settleTask(ctx, done))
 }
 
-func (o *taskRetryOptions) print(done retriedTask) {
-	if o.json {
-		o.printJSON(done)
-		return
+// retryTask is retry for a task.
+func (r *retrying) retryTask(ctx context.Context, id string) (retriedTask, error) {
+	detail, err := r.facts.TaskDetail(ctx, id)
+	if err != nil {
+		return retriedTask{}, err
 	}
-	o.say("%s", done.Message)
+	done := retriedTask{TaskID: id, generation: detail.Task.Generation}
+	if detail.Task.Closed() && detail.Finalization().FinishedAt != nil {
+		done.Message = "Task " + id + " holds nothing any more; nothing to retry."
+		return done, nil
+	}
+	by := r.whoAmI()
+	done.Round, done.Recorded, err = r.facts.RetryTask(ctx, id, store.RetryOptions{SaveChanges: r.SaveChanges, IfParked: r.All, Reason: r.Reason, By: by})
+	if err != nil {
+		return retriedTask{}, err
+	}
+	if !done.Recorded {
+		done.Message = "Task " + id + " is no longer parked; nothing to retry."
+		return done, nil
+	}
+	done.RequestID = uuid.NewString()
+	err = r.signalTask(ctx, done, by)
+	done.Signalled = err == nil
+	done.Message = fmt.Sprintf("Task %s is being looked at again (round %d).", id, done.Round)
+	if err != nil {
+		done.Message = fmt.Sprintf("The retry of task %s is recorded (round %d) and will begin when Temporal is back: %s.", id, done.Round, brief(err))
+	}
+	return done, nil
+}
+
+func (r *retrying) signalTask(ctx context.Context, done retriedTask, by string) error {
+	server := r.temporal(ctx)
+	if server.away != nil {
+		return server.away
+	}
+	_, err := teardown.SignalTaskRetry(ctx, server.Client, r.facts.config.TaskQueue, done.TaskID, teardown.RetryRequest{
+		RequestID: done.RequestID, RequestedBy: by, Round: done.Round, SaveChanges: r.SaveChanges})
+	return server.Explain(err)
+}
+
+// settleTask is settle for a task.
+func (r *retrying) settleTask(ctx context.Context, done retriedTask) exitCode {
+	if !r.Wait || !done.Recorded {
+		r.printTask(done)
+		return exitDone
+	}
+	if !done.Signalled {
+		r.printTask(done)
+		return exitRetryable
+	}
+	waiting := awaitingTask{program: r.program, facts: r.facts, id: done.TaskID, generation: done.generation, round: done.Round}
+	err := waiting.waitFor(ctx)
+	var said verdict
+	if err != nil && !errors.As(err, &said) {
+		r.note("%s: %s: %s", name, done.TaskID, sentence(err.Error()))
+	}
+	return exitOf(err)
+}
+
+func (r *retrying) printTask(done retriedTask) {
+	switch {
+	case r.json:
+		r.printJSON(done)
+	case done.Error != nil:
+		r.note("%s: %s", name, done.Message)
+	default:
+		r.say("%s", done.Message)
+	}
 }

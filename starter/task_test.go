@@ -142,3 +142,55 @@ func TestTaskIDsAreCompleted(t *testing.T) {
 	out := b.must("__complete", "task", "archive", "")
 	require.True(t, strings.HasPrefix(out, "t1\tactive\n"), out)
 }
+
+// parkedTask is a task that waits, and the id of the session that was in it.
+func parkedTask(t *testing.T, b *bench, task, reason string) (session string) {
+	t.Helper()
+	session = "s-" + task
+	b.add(teardown.Manifest{ID: session, TaskID: task})
+	b.must("task", "archive", task)
+	s := b.store()
+	begun, err := s.Begin(t.Context(), teardown.BeginInput{TaskID: task})
+	require.NoError(t, err)
+	_, err = s.TerminateTaskSessions(t.Context(), teardown.TaskSessionsInput{Step: begun.Step})
+	require.NoError(t, err)
+	_, err = s.Park(t.Context(), teardown.ParkInput{Step: begun.Step, Reason: reason})
+	require.NoError(t, err)
+	return session
+}
+
+func TestParkedTasksAreListedAndRetriedWithTheSessions(t *testing.T) {
+	t.Parallel()
+	b, _ := parked(t)
+	session := parkedTask(t, b, "t1", teardown.ReasonSessionFailed)
+	b.must("task", "add", "t2")
+	ids := func(args ...string) (ids []string) {
+		text := b.must(append([]string{"task", "list", "--json"}, args...)...)
+		if text == "" {
+			return nil
+		}
+		for _, task := range objects[taskLine](t, text) {
+			ids = append(ids, task.TaskID)
+		}
+		return ids
+	}
+	require.Equal(t, []string{"t1", "t2"}, ids())
+	require.Equal(t, []string{"t1"}, ids("--state", "parked"))
+	require.Equal(t, []string{"t1"}, ids("--reason", "session_failed"))
+	require.Equal(t, []string{"t2"}, ids("--state", "active"))
+	require.Empty(t, ids("--reason", "preserved"))
+	for flag, value := range map[string]string{"--state": "gone", "--reason": "runtime_refused"} {
+		require.Equal(t, exitUsage, b.run("task", "list", flag, value).code)
+	}
+	require.Equal(t, session, object[summaryReport](t, b.must("list", "--task", "t1", "--json")).SessionID)
+	require.Equal(t, exitUsage, b.run("list", "--task", "a/b").code)
+
+	require.NotContains(t, b.must("retry", "--all", "--host", "h1", "--json"), `"t1"`, "a task has no host")
+	all := strings.Split(strings.TrimSpace(b.must("retry", "--all", "--json")), "\n")
+	require.Len(t, all, 1, "the session was retried before")
+	done := object[retriedTask](t, all[0])
+	require.Equal(t, "t1", done.TaskID)
+	require.True(t, done.Recorded)
+	require.Equal(t, int64(2), done.Round)
+	require.Equal(t, "Nothing is parked; nothing to retry.\n", b.must("retry", "--all", "--reason", "session_failed"))
+}

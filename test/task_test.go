@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 
 	"unwind/internal/store"
 	"unwind/teardown"
@@ -101,6 +103,21 @@ func TestArchiveEndsTheLiveSessionsOfATask(t *testing.T) {
 	require.Contains(t, late.errors, "Task "+task+" is archived")
 	require.Contains(t, i.must("task", "list").out, task+"\tarchived")
 	require.Equal(t, teardown.OutcomeFinalized, i.result(0, "task", "archive", task, "--wait").Outcome, "again is a no-op")
+	i.until("the task's runs found as docs/tasks.md says", func() bool {
+		return slices.Equal(i.found(`RootWorkflowId = "finalize-task-`+task+`"`), []string{teardown.FinalizeSessionID(a.id), teardown.FinalizeTaskID(task)})
+	})
+}
+
+// found lists the ids of the workflows that a query in Temporal's web UI finds.
+func (i *installation) found(query string) (ids []string) {
+	i.t.Helper()
+	page, err := i.client.ListWorkflow(i.t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: query})
+	require.NoError(i.t, err)
+	for _, run := range page.Executions {
+		ids = append(ids, run.Execution.WorkflowId)
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func TestWhatSomebodyElseHoldsStaysWithThem(t *testing.T) {

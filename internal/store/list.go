@@ -24,6 +24,7 @@ const (
 type SessionFilter struct {
 	State  SessionState
 	Host   string
+	Task   string
 	Reason string // parked for this reason
 	After  string // the last id of the page before
 	Limit  int    // 0 means 100
@@ -72,7 +73,7 @@ const summaryQuery = `SELECT s.id, s.host, COALESCE(s.task_id, '') AS task_id, s
 			AND l.generation = s.generation AND l.disposition IN ('preserved', 'refused', 'failed')) AS bytes_kept
 	FROM sessions s LEFT JOIN finalizations f
 		ON f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation
-	WHERE s.id > ? AND (? = '' OR s.host = ?) AND (? = '' OR COALESCE(f.parked_reason, '') = ?)`
+	WHERE s.id > ? AND (? = '' OR s.host = ?) AND (? = '' OR s.task_id = ?) AND (? = '' OR COALESCE(f.parked_reason, '') = ?)`
 
 // What each state requires of the rows. Whether a hold has ended is decided in
 // Go, for times are not compared in SQL.
@@ -103,7 +104,7 @@ func (s *Store) Sessions(ctx context.Context, filter SessionFilter) ([]Summary, 
 		for len(page) < limit {
 			var rows []Summary
 			if err := q.all(ctx, &rows, summaryQuery+condition+" ORDER BY s.id LIMIT ?",
-				after, filter.Host, filter.Host, filter.Reason, filter.Reason, limit); err != nil {
+				after, filter.Host, filter.Host, filter.Task, filter.Task, filter.Reason, filter.Reason, limit); err != nil {
 				return err
 			}
 			for _, row := range rows {

@@ -38,7 +38,7 @@ func (f *Facts) BeginFinalization(ctx context.Context, in teardown.BeginInput) (
 	}
 	fault.Point("begun")
 	result := teardown.BeginResult{
-		Host: begun.Host, Step: begun.Step, Outcome: begun.Outcome, ParkedReason: begun.ParkedReason,
+		Host: begun.Host, Step: begun.Step, TaskID: begun.TaskID, Outcome: begun.Outcome, ParkedReason: begun.ParkedReason,
 		ConfirmedGoneBy: begun.ConfirmedGoneBy, Secrets: begun.Secrets, Resources: begun.Resources, Result: begun.Result,
 		Policy: f.Policy, SearchAttributes: f.SearchAttributes,
 	}

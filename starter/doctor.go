@@ -22,7 +22,7 @@ import (
 
 	"unwind/internal/config"
 	"unwind/internal/store"
-	"unwind/teardown"
+	"unwind/internal/temporalclient"
 )
 
 type doctorOptions struct {
@@ -300,19 +300,17 @@ func (e *examination) namespace(ctx context.Context, server temporal, c config.C
 	}
 	have, err := server.Client.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: server.Namespace})
 	if err != nil {
-		e.warn("attributes", "the search attributes cannot be listed (%v); an operator has to add %s", err, strings.Join(attributes, ", "))
+		e.warn("attributes", "the search attributes cannot be listed (%v); an operator has to add %s", err, strings.Join(temporalclient.Attributes, ", "))
 		return
 	}
 	known := slices.Collect(maps.Keys(have.GetCustomAttributes()))
-	missing := of(attributes, func(attribute string) bool { return !slices.Contains(known, attribute) })
+	missing := of(temporalclient.Attributes, func(attribute string) bool { return !slices.Contains(known, attribute) })
 	if len(missing) > 0 {
 		e.warn("attributes", "search attributes %s are not registered yet; a worker does that when it starts", strings.Join(missing, ", "))
 		return
 	}
 	e.ok("attributes", "all search attributes are registered")
 }
-
-var attributes = []string{teardown.SessionAttribute, teardown.HostAttribute, teardown.PhaseAttribute, teardown.ReasonAttribute}
 
 func (e *examination) worker(ctx context.Context, opened *store.Store, c config.Config) {
 	host, found, err := opened.Host(ctx, c.Host)

@@ -48,7 +48,7 @@ type retriedTask struct {
 	// Recorded is false if there was nothing to retry.
 	Recorded bool `json:"recorded"`
 	// Signalled: the finalization's run was told.
-	Signalled bool   `json:"signalled"`
+	Signalled bool         `json:"signalled"`
 	RequestID string       `json:"request_id"`
 	Message   string       `json:"message"`
 	Error     *errorObject `json:"error,omitempty"`

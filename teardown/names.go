@@ -50,9 +50,11 @@ const (
 // Search attributes, all of type Keyword.
 const (
 	SessionAttribute = "UnwindSession"
-	HostAttribute    = "UnwindHost"
-	PhaseAttribute   = "UnwindPhase"
-	ReasonAttribute  = "UnwindReason"
+	// TaskAttribute is set on a task's runs and on those of its sessions.
+	TaskAttribute   = "UnwindTask"
+	HostAttribute   = "UnwindHost"
+	PhaseAttribute  = "UnwindPhase"
+	ReasonAttribute = "UnwindReason"
 )
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)

@@ -27,6 +27,8 @@ type BeginInput struct {
 type BeginResult struct {
 	Host string `json:"host"`
 	Step Step   `json:"step"`
+	// TaskID is the task that is finalized, or that the session is in.
+	TaskID string `json:"task_id,omitempty"`
 	// Outcome is set when there is nothing to do: finalized, deferred or restored.
 	Outcome Outcome `json:"outcome,omitempty"`
 	// ParkedReason is set when the finalization is parked and no request wakes it.

@@ -238,7 +238,7 @@ func TestProcessesRestoreAgainstFinalize(t *testing.T) {
 			_, _, err := l.facts.Terminate(t.Context(), id, "test")
 			require.NoError(t, err)
 			finalizer.ask(finalize(id).after(soon(40 * time.Millisecond)))
-			restorer.ask(errand{Restore: &teardown.RestoreSessionInput{SessionID: id, Generation: 1, RequestedBy: "test"}}.after(soon(160 * time.Millisecond)))
+			restorer.ask(errand{Restore: &teardown.RestoreSessionInput{SessionID: id, Generation: 1, RequestedBy: "test"}}.after(soon(400 * time.Millisecond)))
 			finalized, answered := finalizer.answer(), restorer.answer()
 			restored := said[teardown.RestoreResult](t, answered)
 			if finalized.Code != teardown.CodeSessionLive {

@@ -104,7 +104,7 @@ func TestArchiveEndsTheLiveSessionsOfATask(t *testing.T) {
 	require.Contains(t, i.must("task", "list").out, task+"\tarchived")
 	require.Equal(t, teardown.OutcomeFinalized, i.result(0, "task", "archive", task, "--wait").Outcome, "again is a no-op")
 	i.until("the task's runs found as docs/tasks.md says", func() bool {
-		return slices.Equal(i.found(`RootWorkflowId = "finalize-task-`+task+`"`), []string{teardown.FinalizeSessionID(a.id), teardown.FinalizeTaskID(task)})
+		return slices.Equal(i.found(`UnwindTask = "`+task+`"`), []string{teardown.FinalizeSessionID(a.id), teardown.FinalizeTaskID(task)})
 	})
 }
 

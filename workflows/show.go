@@ -14,6 +14,7 @@ import (
 
 var (
 	sessionKey = temporal.NewSearchAttributeKeyKeyword(teardown.SessionAttribute)
+	taskKey    = temporal.NewSearchAttributeKeyKeyword(teardown.TaskAttribute)
 	hostKey    = temporal.NewSearchAttributeKeyKeyword(teardown.HostAttribute)
 	phaseKey   = temporal.NewSearchAttributeKeyKeyword(teardown.PhaseAttribute)
 	reasonKey  = temporal.NewSearchAttributeKeyKeyword(teardown.ReasonAttribute)
@@ -23,6 +24,7 @@ var (
 // costs an event.
 type shownAttributes struct {
 	host   string
+	task   string
 	phase  teardown.Phase
 	reason string
 }
@@ -32,13 +34,16 @@ type shownAttributes struct {
 func (f *finalization) show(ctx workflow.Context, phase teardown.Phase, reason string) {
 	f.status.Phase = phase
 	workflow.SetCurrentDetails(ctx, describe(f.status))
-	now := shownAttributes{host: f.begun.Host, phase: phase, reason: reason}
+	now := shownAttributes{host: f.begun.Host, task: cmp.Or(f.begun.TaskID, f.shown.task), phase: phase, reason: reason}
 	if !f.begun.SearchAttributes || now == f.shown {
 		return
 	}
 	updates := []temporal.SearchAttributeUpdate{phaseKey.ValueSet(string(phase))}
 	if f.shown.host != now.host {
 		updates = append(updates, sessionKey.ValueSet(f.in.SessionID), hostKey.ValueSet(now.host))
+	}
+	if f.shown.task != now.task {
+		updates = append(updates, taskKey.ValueSet(now.task))
 	}
 	switch {
 	case reason != "":

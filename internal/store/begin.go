@@ -9,8 +9,9 @@ import (
 
 // Begun is what a run of a finalization finds to do.
 type Begun struct {
-	Host string
-	Step teardown.Step
+	Host   string
+	Step   teardown.Step
+	TaskID string // the task itself, or the one that the session is in
 	// Outcome is set if there is nothing to do: finalized, deferred (the session
 	// is held) or restored (it is live again, at a newer generation).
 	Outcome teardown.Outcome
@@ -55,7 +56,7 @@ func begin(ctx context.Context, tx queries, in teardown.BeginInput) (Begun, erro
 	if session.TerminatedAt == nil {
 		return beginLive(ctx, tx, session, in)
 	}
-	begun := Begun{Host: session.Host, Step: teardown.Step{SessionID: session.ID, Generation: session.Generation, Round: 1}}
+	begun := Begun{Host: session.Host, TaskID: session.TaskID, Step: teardown.Step{SessionID: session.ID, Generation: session.Generation, Round: 1}}
 	f, opened, err := finalizationOf(ctx, tx, HolderOf(begun.Step))
 	if err != nil {
 		return Begun{}, err
@@ -112,7 +113,7 @@ func beginTask(ctx context.Context, tx queries, in teardown.BeginInput) (Begun, 
 		}
 		return beginRestored(ctx, tx, "", teardown.Step{TaskID: t.ID, Generation: in.Generation, Round: in.Round})
 	}
-	begun := Begun{Step: teardown.Step{TaskID: in.TaskID, Generation: t.Generation, Round: 1}}
+	begun := Begun{TaskID: in.TaskID, Step: teardown.Step{TaskID: in.TaskID, Generation: t.Generation, Round: 1}}
 	f, opened, err := finalizationOf(ctx, tx, HolderOf(begun.Step))
 	if err != nil {
 		return Begun{}, err

@@ -85,7 +85,7 @@ func (m *model) takeBack(*rapid.T) {
 	_, begun, err := m.b.FailStart(ctx, id, "")
 	require.NoError(m, err)
 	require.True(m, begun)
-	m.takeFromTask(s, func(w *modelTree) bool { return true })
+	m.takeFromTask(s, func(*modelTree) bool { return true })
 	s.live, s.turn = false, ""
 }
 

@@ -27,8 +27,9 @@ const (
 	attributesRejections = 5
 )
 
-var attributes = []string{
-	teardown.SessionAttribute, teardown.HostAttribute, teardown.PhaseAttribute, teardown.ReasonAttribute,
+// Attributes are the search attributes, each of type Keyword.
+var Attributes = []string{
+	teardown.SessionAttribute, teardown.TaskAttribute, teardown.HostAttribute, teardown.PhaseAttribute, teardown.ReasonAttribute,
 }
 
 // EnsureSearchAttributes registers the search attributes that the namespace
@@ -90,7 +91,7 @@ func (c *Connection) missingAttributes(ctx context.Context) (map[string]enumspb.
 		return nil, err
 	}
 	missing := map[string]enumspb.IndexedValueType{}
-	for _, name := range attributes {
+	for _, name := range Attributes {
 		kind, found := have.GetCustomAttributes()[name]
 		if !found {
 			missing[name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
@@ -107,7 +108,7 @@ func (c *Connection) missingAttributes(ctx context.Context) (map[string]enumspb.
 // long as the process that answers does not know one of them.
 func (c *Connection) queryAttributes(ctx context.Context) error {
 	var conditions []string
-	for _, name := range attributes {
+	for _, name := range Attributes {
 		conditions = append(conditions, name+` = ""`)
 	}
 	_, err := c.Client.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{
@@ -124,7 +125,7 @@ func permanent(err error) bool {
 }
 
 func (c *Connection) explainAttributes(err error) error {
-	names := strings.Join(attributes, ", ")
+	names := strings.Join(Attributes, ", ")
 	switch {
 	case teardown.CodeOf(err) != "" || noNamespace(err):
 		return c.Explain(err)

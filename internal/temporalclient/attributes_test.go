@@ -41,7 +41,7 @@ func TestEnsureSearchAttributes(t *testing.T) {
 
 	have, err := connection.Client.OperatorService().ListSearchAttributes(t.Context(), &operatorservice.ListSearchAttributesRequest{Namespace: "fresh"})
 	require.NoError(t, err)
-	for _, name := range []string{teardown.SessionAttribute, teardown.HostAttribute, teardown.PhaseAttribute, teardown.ReasonAttribute} {
+	for _, name := range temporalclient.Attributes {
 		require.Equal(t, enumspb.INDEXED_VALUE_TYPE_KEYWORD, have.GetCustomAttributes()[name], name)
 	}
 	_, err = connection.Client.CountWorkflow(t.Context(), &workflowservice.CountWorkflowExecutionsRequest{
@@ -150,7 +150,7 @@ func TestEnsureSearchAttributesWhereAnOperatorRegistersThem(t *testing.T) {
 			connection := dial(t, at(t, server.serve(t)))
 			err := connection.EnsureSearchAttributes(t.Context())
 			requireCode(t, err, teardown.CodeInvalidConfig, false)
-			require.ErrorContains(t, err, "have an operator add UnwindSession, UnwindHost, UnwindPhase, UnwindReason (each of type Keyword), or set UNWIND_SEARCH_ATTRIBUTES=off")
+			require.ErrorContains(t, err, "have an operator add UnwindSession, UnwindTask, UnwindHost, UnwindPhase, UnwindReason (each of type Keyword), or set UNWIND_SEARCH_ATTRIBUTES=off")
 
 			server.mu.Lock()
 			server.known = true

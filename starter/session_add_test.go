@@ -225,7 +225,7 @@ var badManifests = []badManifest{
 	{"no id", `{}`, `the manifest has no "id"`, teardown.CodeInvalidManifest, exitUsage},
 	{"ill-formed id", `{"id":"a/b"}`, `"a/b" is not a valid id`, teardown.CodeInvalidID, exitUsage},
 	{"ill-formed task", `{"id":"s1","task_id":"a b"}`, `task_id: "a b" is not a valid id`, teardown.CodeInvalidID, exitUsage},
-	{"another host", `{"id":"s1","host":"h2"}`, `session s1 belongs to host h2 and this is h1; run`, teardown.CodeForeignHost, exitRefused},
+	{"another host", `{"id":"s1","host":"h2"}`, `the manifest of session s1 is for host h2 and this is h1; run`, teardown.CodeForeignHost, exitRefused},
 	{"too many", `{"id":"s1","resources":[` + strings.Repeat(`{},`, maxThings) + `{}]}`, `a session holds at most 1000`, teardown.CodeInvalidManifest, exitUsage},
 
 	{"no kind", `{"id":"s1","runtimes":[{}]}`, `runtimes[0] has no "kind"`, teardown.CodeInvalidManifest, exitUsage},

@@ -118,7 +118,7 @@ func atHome(m teardown.Manifest, host string) error {
 		return nil
 	}
 	return &teardown.Error{Code: teardown.CodeForeignHost, Message: fmt.Sprintf(
-		"session %s belongs to host %s and this is %s; run this command there", m.ID, m.Host, host)}
+		"the manifest of session %s is for host %s and this is %s; run this command there", m.ID, m.Host, host)}
 }
 
 func (o *sessionAttachOptions) print(done store.Attached) {

@@ -82,7 +82,8 @@ func inMemory(t *testing.T, dialect store.Dialect) *installation {
 		parent = ""
 	}
 	i := installIn(t, parent)
-	i.env = []string{"UNWIND_LOCK_WAIT=1m", "UNWIND_RETRY_INITIAL=20ms", "UNWIND_RECONCILE_INTERVAL=5s"}
+	// A program under the race detector pauses for a second before it ends.
+	i.env = []string{"GORACE=atexit_sleep_ms=10", "UNWIND_LOCK_WAIT=1m", "UNWIND_RETRY_INITIAL=20ms", "UNWIND_RECONCILE_INTERVAL=5s"}
 	i.programs = underDetector(t)
 	if dialect == store.Postgres {
 		i.database = pgtest.Database(t)

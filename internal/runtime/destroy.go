@@ -15,8 +15,8 @@ import (
 // what is common to all kinds.
 type Plan struct {
 	Runtime teardown.Runtime
-	// Claim proves which processes are the runtime's. Weigh may take from it, End
-	// may add to it.
+	// Claim proves which processes are the runtime's. Look and End may add to it,
+	// Weigh may take from it.
 	Claim *proctable.Claim
 	// Check refuses a record that is not an exact identity.
 	Check func() error
@@ -95,14 +95,17 @@ func (d *destruction) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.admit(); err != nil {
-		return err
+	if state == Alive {
+		// Before the processes are looked for: it takes its time.
+		d.picture(ctx)
 	}
 	reaper := &proctable.Reaper{Claim: d.Claim, Progress: d.options.Progress}
 	defer reaper.Close()
+	if err := d.admit(reaper); err != nil {
+		return err
+	}
 	if state == Alive {
 		d.outcome.Runtime.Outcome = teardown.RuntimeReleased
-		d.picture(ctx)
 	}
 	if err := d.end(ctx, state, reaper); err != nil {
 		return err
@@ -110,18 +113,17 @@ func (d *destruction) run(ctx context.Context) error {
 	return d.release(ctx, reaper)
 }
 
-// admit makes sure, before anything is touched, that the claim holds and that
-// carrying it out does not end the caller.
-func (d *destruction) admit() error {
+// admit finds the runtime's processes and makes sure, before anything is touched,
+// that the claim holds and that carrying it out does not end the caller.
+func (d *destruction) admit(reaper *proctable.Reaper) error {
 	table, err := proctable.Scan()
 	if err != nil {
 		return TableError(err)
 	}
-	if err := CallerInside(d.Claim, table); err != nil {
-		return err
+	if d.Claim.InvolvesCaller(table) {
+		return StillAlive(nil, "unwind runs inside the runtime that it is to end; run it from somewhere else.")
 	}
-	_, err = d.Claim.Find(table)
-	return TableError(err)
+	return TableError(reaper.Look(table))
 }
 
 func (d *destruction) picture(ctx context.Context) {
@@ -143,7 +145,8 @@ func (d *destruction) end(ctx context.Context, state State, reaper *proctable.Re
 	if state == Alive && d.End != nil {
 		return d.End(ctx, reaper)
 	}
-	return TableError(reaper.Ask(ctx))
+	reaper.Ask(ctx)
+	return nil
 }
 
 // release ends what is left of the runtime's processes and looks who else
@@ -278,13 +281,4 @@ func TableError(err error) error {
 		return Contradiction("The recorded cgroup does not belong to this runtime alone: %v.", err)
 	}
 	return Unreachable(err, "The process table could not be read.")
-}
-
-// CallerInside refuses to go on, before anything is touched, if the caller runs
-// below a root of claim.
-func CallerInside(claim *proctable.Claim, table proctable.Table) error {
-	if !claim.InvolvesCaller(table) {
-		return nil
-	}
-	return StillAlive(nil, "unwind runs inside the runtime that it is to end; run it from somewhere else.")
 }

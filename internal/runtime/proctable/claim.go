@@ -119,7 +119,7 @@ func (s *search) judge(p Process) error {
 	}
 	tagged := false
 	if s.Tag != "" {
-		environment, err := Environ(p.PID)
+		environment, err := p.Environ()
 		switch {
 		case errors.Is(err, ErrGone):
 			return nil

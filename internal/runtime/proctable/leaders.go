@@ -16,7 +16,7 @@ func Leaders(table Table, tag string) ([]Process, error) {
 		if p.Dead || pid <= 1 || p.Session != pid || above[pid] {
 			continue
 		}
-		environment, err := Environ(pid)
+		environment, err := p.Environ()
 		if errors.Is(err, ErrGone) || errors.Is(err, ErrDenied) {
 			continue
 		}

@@ -21,7 +21,7 @@ func Occupants(table Table, dir string) ([]Process, error) {
 		if p.Dead || pid == os.Getpid() {
 			continue
 		}
-		name, link, err := WorkingDirectory(pid)
+		name, link, err := p.workingDirectory()
 		if errors.Is(err, ErrGone) || errors.Is(err, ErrDenied) {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // Ref names one process for good, within one boot: a number is used again, a
@@ -36,6 +37,47 @@ type Process struct {
 	// Dead: nothing of it runs, only its parent has not taken note yet. A process
 	// whose first thread has exited while others run is not dead.
 	Dead bool
+
+	// kernel: one of the kernel's own threads.
+	kernel bool
+	// seen is nil of a process that is not of a scan.
+	seen *seen
+}
+
+// seen is what is read of a process when it is first asked for: those who share a
+// scan share that, too.
+type seen struct {
+	environ struct {
+		once  sync.Once
+		block Environment
+		err   error
+	}
+	stands struct {
+		once       sync.Once
+		name, link string
+		err        error
+	}
+}
+
+// Environ is the function Environ for a process of a scan: not older than that.
+// Nobody may change it.
+func (p Process) Environ() (Environment, error) {
+	if p.seen == nil {
+		return Environ(p.PID)
+	}
+	e := &p.seen.environ
+	e.once.Do(func() { e.block, e.err = Environ(p.PID) })
+	return e.block, e.err
+}
+
+// workingDirectory is WorkingDirectory in the same way.
+func (p Process) workingDirectory() (name, link string, err error) {
+	if p.seen == nil {
+		return WorkingDirectory(p.PID)
+	}
+	s := &p.seen.stands
+	s.once.Do(func() { s.name, s.link, s.err = WorkingDirectory(p.PID) })
+	return s.name, s.link, s.err
 }
 
 // String is the process for people: its number and its command's name.

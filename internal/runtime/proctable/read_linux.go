@@ -17,7 +17,7 @@ import (
 
 var scans = onepass.Pass[Table]{Make: scan}
 
-// Scan reads the whole process table. Callers that ask at the same time share
+// Scan reads the whole process table, but for the kernel's own threads. Callers that ask at the same time share
 // one reading, which begins after they asked: nobody may change it.
 func Scan() (Table, error) { return scans.Do() }
 
@@ -32,18 +32,20 @@ func scan() (Table, error) {
 		return nil, err
 	}
 	table := make(Table, len(names))
-	for _, name := range names {
+	all := make([]seen, len(names))
+	for i, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
 		p, err := readStat(pid)
-		if errors.Is(err, ErrGone) {
+		if errors.Is(err, ErrGone) || err == nil && p.kernel {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
+		p.seen = &all[i]
 		table[pid] = p
 	}
 	return table, nil
@@ -69,11 +71,14 @@ func readStat(pid int) (Process, error) {
 		return Process{}, err
 	}
 	p := Process{Ref: Ref{PID: pid}, Command: command, Stopped: fields[0] == "T"}
-	var wrong [4]error
+	var wrong [5]error
+	var flags uint64
 	p.Parent, wrong[0] = strconv.Atoi(fields[1])
 	p.Group, wrong[1] = strconv.Atoi(fields[2])
 	p.Session, wrong[2] = strconv.Atoi(fields[3])
 	p.Start, wrong[3] = strconv.ParseInt(fields[19], 10, 64)
+	flags, wrong[4] = strconv.ParseUint(fields[6], 10, 64)
+	p.kernel = flags&kernelThread != 0
 	if err := errors.Join(wrong[:]...); err != nil {
 		return Process{}, fmt.Errorf("cannot read the status of process %d: %w", pid, err)
 	}
@@ -87,6 +92,9 @@ func readStat(pid int) (Process, error) {
 	}
 	return p, nil
 }
+
+// kernelThread is PF_KTHREAD, the same in every Linux.
+const kernelThread = 0x00200000
 
 func readState(pid int) (string, error) {
 	_, fields, err := statFields(pid)

@@ -32,6 +32,7 @@ type Reaper struct {
 	Progress func(doing string)
 
 	targets map[Ref]*target
+	found   Belongings // by Look
 }
 
 type target struct {
@@ -63,17 +64,19 @@ func (r *Reaper) Close() {
 	}
 }
 
-// Ask sends every process of the run SIGTERM, and SIGCONT so that those that are
+// Look finds the processes of the run that Ask asks. It touches nothing.
+func (r *Reaper) Look(table Table) (err error) {
+	r.found, err = r.Claim.Find(table)
+	return err
+}
+
+// Ask sends every process that Look has found SIGTERM, and SIGCONT so that those that are
 // stopped, or about to be, hear it. Then it waits until they have ended, but no
 // longer than Grace, and not for those that ignore the signal. What they start
 // meanwhile, to save their work, is left alone.
-func (r *Reaper) Ask(ctx context.Context) error {
-	_, found, err := r.scan()
-	if err != nil {
-		return err
-	}
+func (r *Reaper) Ask(ctx context.Context) {
 	var listening []*Handle
-	for _, p := range found.Owned {
+	for _, p := range r.found.Owned {
 		if t := r.ask(p); t != nil && !t.deaf && t.denied.IsZero() {
 			listening = append(listening, t.handle)
 		}
@@ -89,7 +92,6 @@ func (r *Reaper) Ask(ctx context.Context) error {
 		}
 		listening = running
 	}
-	return nil
 }
 
 // End ends every process of the run and returns when two successive scans have

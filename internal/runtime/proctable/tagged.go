@@ -15,7 +15,7 @@ func Tagged(table Table, tag string) ([]Process, error) {
 		if p.Dead || pid <= 1 || above[pid] || table.Descends(pid, self) {
 			continue
 		}
-		environment, err := Environ(pid)
+		environment, err := p.Environ()
 		if errors.Is(err, ErrGone) || errors.Is(err, ErrDenied) {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -503,4 +504,22 @@ func (b *bench) check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What an agent opens while it saves is the session's: here a pane of its own,
+// with a process that hides from everything but the server.
+func TestPaneThatIsOpenedWhileTheAgentSaves(t *testing.T) {
+	b := setup(t, `printf '%s\n' 'echo $$ >$STAGE/late' 'trap "" HUP' 'cd /' 'exec env -i sleep 900' >$STAGE/late.sh
+		trap 'tmux -S $STAGE/s split-window -d "exec sh $STAGE/late.sh"; until [ -s $STAGE/late ]; do sleep .1; done; exit 0' TERM
+		echo $$ >$STAGE/agent; while :; do sleep .1; done`)
+	b.wantOutcome(t, teardown.RuntimeReleased)
+	content, err := os.ReadFile(filepath.Join(b.Dir, "late"))
+	b.check(t, err)
+	late, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	b.check(t, err)
+	if runtimetest.Alive(late) {
+		b.Keep(t, late) // for nothing else proves whose it is
+	}
+	b.wantDead(t, b.agent, late)
+	b.wantSessions(t, "keep")
 }

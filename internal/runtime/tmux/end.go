@@ -2,7 +2,6 @@ package tmux
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -23,57 +22,26 @@ const (
 // end asks the session's processes, kills the session and returns when it is
 // confirmed gone.
 func (t *target) end(ctx context.Context, reaper *proctable.Reaper) error {
-	if err := t.claimPanes(ctx); err != nil {
-		return err
-	}
-	if err := reaper.Ask(ctx); err != nil {
-		return runtime.TableError(err)
-	}
+	reaper.Ask(ctx)
 	return t.verify(ctx, t.kill(ctx))
-}
-
-// claimPanes adds the processes of panes that were opened after the record was
-// made. A window that another session shows too may be that session's: its
-// panes are ours only by some other proof.
-func (t *target) claimPanes(ctx context.Context) error {
-	panes, err := t.server.panes(ctx, t.recorded.PID, t.id)
-	if err != nil {
-		var said *refusal
-		if errors.As(err, &said) && (said.answer == noSession || said.answer == noSessions) {
-			return nil
-		}
-		if _, running, again := runtime.Running(t.recorded); again == nil && !running {
-			return nil
-		}
-		return runtime.Unreachable(err, "The panes of tmux session %s could not be listed", t.id)
-	}
-	for _, p := range panes {
-		root, ok := p.leader(t.recorded)
-		if ok && p.links <= 1 && !slices.Contains(t.claim.Roots, root) {
-			t.claim.Roots = append(t.claim.Roots, root)
-		}
-	}
-	table, err := proctable.Scan()
-	if err != nil {
-		return runtime.TableError(err)
-	}
-	return runtime.CallerInside(t.claim, table)
 }
 
 // kill has the server compare the identity and kill in one command, so that
 // nothing can come between; also if the command is carried out late, by a server
 // that was stopped. In the same call it asks for the sessions, before and after,
-// for a session whose processes have ended is gone without a kill. If that is not
-// answered it does not matter why: the session is looked for again.
+// for a session whose processes have ended is gone without a kill; and for the
+// panes that are there at that moment. If that is not answered it does not matter
+// why: the session is looked for again.
 func (t *target) kill(ctx context.Context) *listing {
 	same := fmt.Sprintf("#{&&:#{==:#{pid},%d},#{&&:#{==:#{session_id},%s},#{==:#{%s},%s}}}",
 		t.recorded.PID, t.id, t.option, t.tag)
 	list := listCommands(t.option)
-	r, truncated := t.server.run(ctx, listLimit, slices.Concat(list,
+	r, truncated := t.server.run(ctx, listLimit, slices.Concat(list, []string{";"}, paneCommand(t.id),
 		[]string{";", "if-shell", "-F", "-t", t.id + ":", same, "kill-session -t '" + t.id + "'", "display-message -p MISMATCH", ";"}, list)...)
 	if truncated || r.answer != answered && r.answer != noSession {
 		return nil
 	}
+	t.claimPanes(parsePanes(string(r.stdout), t.recorded.PID, t.id))
 	left, err := parseListing(lastListing(string(r.stdout)))
 	if err != nil {
 		return nil

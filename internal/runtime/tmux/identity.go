@@ -87,6 +87,11 @@ type target struct {
 	claim     *proctable.Claim
 	list      func(context.Context) (listing, error)
 	mayRevive bool
+	// panes and handed are what the last survey has told: the session's panes, and
+	// whether the server hands the recorded env_tag to every session; nil if that
+	// was not told.
+	panes  []pane
+	handed *bool
 	// shared is the recorded env_tag if all sessions of the server have it.
 	shared string
 	notes  []string

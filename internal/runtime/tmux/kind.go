@@ -44,7 +44,7 @@ func (k Kind) Destroy(ctx context.Context, rt teardown.Runtime, options runtime.
 		Runtime:   rt,
 		Claim:     t.claim,
 		Check:     func() error { return check(rt) },
-		Look:      t.look,
+		Look:      t.lookToEnd,
 		Weigh:     t.weighTag,
 		Snapshot:  t.snapshot,
 		End:       t.end,

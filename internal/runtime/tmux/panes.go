@@ -20,15 +20,24 @@ type pane struct {
 // panes lists the panes of a session of the server with process number
 // serverPID. The error is a *refusal.
 func (s server) panes(ctx context.Context, serverPID int, id string) ([]pane, error) {
-	r, _ := s.run(ctx, listLimit, "list-panes", "-s", "-t", id+":", "-F",
-		"#{session_id}|#{pid}|#{pane_id}|#{pane_pid}|#{pane_dead}|#{window_linked_sessions}")
+	r, _ := s.run(ctx, listLimit, paneCommand(id)...)
 	if r.answer != answered {
 		return nil, &refusal{r.answer, r.text}
 	}
-	var panes []pane
-	for line := range strings.Lines(string(r.stdout)) {
+	return parsePanes(string(r.stdout), serverPID, id), nil
+}
+
+func paneCommand(id string) []string {
+	return []string{"list-panes", "-s", "-t", id + ":", "-F",
+		"#{pane_id}|#{session_id}|#{pid}|#{pane_pid}|#{pane_dead}|#{window_linked_sessions}"}
+}
+
+// parsePanes picks the panes of one session of one server out of what was
+// printed, which may hold listings as well.
+func parsePanes(out string, serverPID int, id string) (panes []pane) {
+	for line := range strings.Lines(out) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(fields) != 6 || fields[0] != id || fields[1] != strconv.Itoa(serverPID) {
+		if !isPane(line) || len(fields) != 6 || fields[1] != id || fields[2] != strconv.Itoa(serverPID) {
 			continue
 		}
 		pid, err := strconv.Atoi(fields[3])
@@ -36,10 +45,14 @@ func (s server) panes(ctx context.Context, serverPID int, id string) ([]pane, er
 			continue
 		}
 		links, _ := strconv.Atoi(fields[5])
-		panes = append(panes, pane{id: fields[2], pid: pid, dead: fields[4] == "1", links: links})
+		panes = append(panes, pane{id: fields[0], pid: pid, dead: fields[4] == "1", links: links})
 	}
-	return panes, nil
+	return panes
 }
+
+// isPane tells a line of paneCommand from one of listCommands: the id of a pane
+// begins like no session's.
+func isPane(line string) bool { return strings.HasPrefix(line, "%") }
 
 // leader returns the process that a pane runs, if it is certain: the number of
 // a dead pane may be anybody's by now.

@@ -2,7 +2,9 @@ package tmux
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -62,7 +64,7 @@ func listCommands(option string) []string {
 }
 
 // lastListing cuts off what was printed before the last of several listings. Each
-// begins with a line that has no separator.
+// begins with a line that has no separator; panes may be listed between.
 func lastListing(out string) string {
 	last := 0
 	for at := 0; at < len(out); {
@@ -79,7 +81,10 @@ func lastListing(out string) string {
 }
 
 func parseListing(out string) (l listing, err error) {
-	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out, "\n"), "\n"), isPane)
+	if len(lines) == 0 {
+		return listing{}, errors.New("nothing was printed")
+	}
 	if l.serverPID, err = strconv.Atoi(lines[0]); err != nil {
 		return listing{}, err
 	}

@@ -19,7 +19,7 @@ func (t *target) weighTag(ctx context.Context, confirmed bool) error {
 	if tag == "" {
 		return nil
 	}
-	shared, err := t.server.shares(ctx, t.recorded, tag)
+	shared, err := t.sharesTag(ctx, tag)
 	if err != nil && !confirmed {
 		return err
 	}
@@ -32,6 +32,16 @@ func (t *target) weighTag(ctx context.Context, confirmed bool) error {
 		t.claim.Tag, t.shared = "", tag
 	}
 	return nil
+}
+
+// sharesTag is server.shares for the recorded server, which the survey may have
+// asked already.
+func (t *target) sharesTag(ctx context.Context, tag string) (bool, error) {
+	if t.handed == nil {
+		return t.server.shares(ctx, t.recorded, tag)
+	}
+	environment, err := proctable.Environ(t.recorded.PID)
+	return *t.handed || err == nil && environment.Has(tag), nil
 }
 
 // othersCarry reports whether a process under the server carries tag that is not

@@ -20,9 +20,9 @@ const headingLimit = 256
 func (t *target) snapshot(ctx context.Context, dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotLimit)
 	defer cancel()
-	panes, err := t.server.panes(ctx, t.recorded.PID, t.id)
+	panes, err := t.panesToShow(ctx)
 	if err != nil {
-		return "", runtime.Unreachable(err, "The panes of tmux session %s could not be listed", t.id)
+		return "", err
 	}
 	var content bytes.Buffer
 	share := runtime.MaxSnapshot/max(1, len(panes)) - headingLimit

@@ -1,0 +1,78 @@
+package tmux
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"unwind/internal/runtime"
+)
+
+// environmentMark is printed before the server's environment: no line of a
+// listing and no pane begins so.
+const environmentMark = "=environment"
+
+// survey is list for a session that is to be ended. In the same call it asks for
+// the session's panes and whether the server hands the recorded env_tag to every
+// session: each call costs a process.
+func (t *target) survey(ctx context.Context) (listing, error) {
+	t.panes, t.handed = nil, nil
+	name, _, tagged := strings.Cut(t.claim.Tag, "=")
+	commands := slices.Concat(listCommands(t.option), []string{";"}, paneCommand(t.id))
+	if tagged {
+		commands = append(commands, ";", "display-message", "-p", environmentMark, ";", "show-environment", "-g", name)
+	}
+	r, truncated := t.server.run(ctx, listLimit, commands...)
+	switch r.answer {
+	case answered, noSession, noSessions, unsetVariable:
+	default:
+		return listing{}, &refusal{r.answer, r.text}
+	}
+	sessions, environment, asked := strings.Cut(string(r.stdout), environmentMark+"\n")
+	l, err := parseListing(sessions)
+	if err != nil || truncated {
+		return listing{}, &refusal{unknown, fmt.Sprintf("tmux printed a listing that cannot be read: %v", err)}
+	}
+	t.panes = parsePanes(sessions, t.recorded.PID, t.id)
+	if asked {
+		handed := r.answer == answered && strings.TrimSuffix(environment, "\n") == t.claim.Tag
+		t.handed = &handed
+	}
+	return l, nil
+}
+
+// lookToEnd is look for a session that is to be ended: the processes of panes
+// that were opened after the record was made are its own, too.
+func (t *target) lookToEnd(ctx context.Context) (runtime.State, error) {
+	t.list = t.survey
+	state, err := t.look(ctx)
+	if err == nil && state == runtime.Alive {
+		t.claimPanes(t.panes)
+	}
+	return state, err
+}
+
+// claimPanes adds the processes of panes to the claim. A window that another
+// session shows too may be that session's: its panes are ours only by some other
+// proof.
+func (t *target) claimPanes(panes []pane) {
+	for _, p := range panes {
+		root, ok := p.leader(t.recorded)
+		if ok && p.links <= 1 && !slices.Contains(t.claim.Roots, root) {
+			t.claim.Roots = append(t.claim.Roots, root)
+		}
+	}
+}
+
+// panesToShow are those of the survey, if there was one.
+func (t *target) panesToShow(ctx context.Context) ([]pane, error) {
+	if t.panes != nil {
+		return t.panes, nil
+	}
+	panes, err := t.server.panes(ctx, t.recorded.PID, t.id)
+	if err != nil {
+		return nil, runtime.Unreachable(err, "The panes of tmux session %s could not be listed", t.id)
+	}
+	return panes, nil
+}

@@ -51,7 +51,8 @@ type Kind interface {
 	// Snapshot writes what the runtime shows to a file in dir, which is made if
 	// missing, and returns the file's path. The file is readable by its owner
 	// only and at most MaxSnapshot bytes long; what is left out is the oldest.
-	// The path is empty if there is nothing to show. A directory inside the
+	// The path is empty if there is nothing to show, as of a runtime that is gone.
+	// What Probe answers with an error is the same error. A directory inside the
 	// runtime's worktree is an error, as the file would go with it. Snapshot
 	// never changes the runtime.
 	Snapshot(ctx context.Context, rt teardown.Runtime, dir string) (path string, err error)

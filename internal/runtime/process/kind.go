@@ -24,8 +24,9 @@ func (Kind) Probe(_ context.Context, rt teardown.Runtime) (runtime.State, error)
 }
 
 // Snapshot implements runtime.Kind: a process shows nothing.
-func (Kind) Snapshot(_ context.Context, rt teardown.Runtime, _ string) (string, error) {
-	return "", check(rt)
+func (k Kind) Snapshot(ctx context.Context, rt teardown.Runtime, _ string) (string, error) {
+	_, err := k.Probe(ctx, rt)
+	return "", err
 }
 
 // Destroy implements runtime.Kind.

@@ -3,6 +3,7 @@
 package runtimetest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,9 @@ func RunStarter(t *testing.T, kind StarterKind, bare func(*Stage) teardown.Runti
 		again, err := kind.Plan(bare(s))
 		if err != nil || again.Identity.EnvTag == planned.Identity.EnvTag {
 			t.Errorf("%+v %v", again.Identity, err)
+		}
+		if boot, err := runtime.ThisBoot(); err != nil || planned.Identity.BootID != boot {
+			t.Errorf("%q %v", planned.Identity.BootID, err)
 		}
 		if _, there, err := kind.Find(t.Context(), planned); there || err != nil {
 			t.Errorf("%v %v", there, err)
@@ -102,6 +106,29 @@ func RunStarter(t *testing.T, kind StarterKind, bare func(*Stage) teardown.Runti
 		}
 		if _, err := os.Stat(filepath.Join(s.Dir, "expanded")); err == nil {
 			t.Error("something was expanded")
+		}
+	})
+	t.Run("nothing of the caller's descriptors is handed on", func(t *testing.T) {
+		s, planned := setup(t)
+		held, err := os.Create(filepath.Join(s.Dir, "held"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		rt := start(t, planned, runtime.Launch{Command: []string{"sleep", "900"}})
+		for _, pid := range []int{leaderOf(rt), rt.Identity.ServerPID} {
+			if pid == 0 {
+				continue
+			}
+			open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+			if err != nil || len(open) == 0 {
+				t.Fatalf("%v %v", open, err)
+			}
+			for _, descriptor := range open {
+				if at, _ := os.Readlink(descriptor); at == held.Name() {
+					t.Errorf("process %d has %s", pid, at)
+				}
+			}
 		}
 	})
 	t.Run("a process that hides from everything but its control group is found", func(t *testing.T) {

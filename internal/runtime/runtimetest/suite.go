@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,9 @@ type Harness struct {
 	Start func(t *testing.T, s *Stage, script string) teardown.Runtime
 	// Contradict changes a pinned record so that it contradicts what is there.
 	Contradict func(rt *teardown.Runtime)
+	// Obscure makes it impossible to tell whether a runtime lives, until the test
+	// ends or undo is called; nil for a kind of which that can always be told.
+	Obscure func(t *testing.T, rt teardown.Runtime) (undo func())
 	// Shows: the kind has something to take a snapshot of.
 	Shows bool
 }
@@ -47,6 +51,7 @@ type running struct {
 	Harness
 	rt    teardown.Runtime
 	agent int
+	undo  func()
 }
 
 func (h Harness) start(t *testing.T, script string) *running {
@@ -59,6 +64,18 @@ func (h Harness) start(t *testing.T, script string) *running {
 		t.Fatalf("Pin: %v", err)
 	}
 	r.rt = pinned
+	return r
+}
+
+// obscured is a runtime of which it cannot be told whether it lives, until undo.
+func (h Harness) obscured(t *testing.T) *running {
+	t.Helper()
+	if h.Obscure == nil {
+		t.Skip("it can always be told")
+	}
+	r := h.start(t, Plain)
+	r.undo = h.Obscure(t, r.rt)
+	t.Cleanup(r.undo)
 	return r
 }
 
@@ -138,6 +155,16 @@ var probeSentences = map[string]func(*testing.T, Harness){
 		r.rt.Gone = true
 		wantState(t, r, runtime.Gone)
 	},
+	"what could not be told is unreachable, which is retryable": func(t *testing.T, h Harness) {
+		r := h.obscured(t)
+		state, err := h.Kind.Probe(t.Context(), r.rt)
+		wantCode(t, err, teardown.CodeRuntimeUnreachable)
+		if state != 0 || !runtime.Retryable(err) {
+			t.Errorf("%v %v", state, err)
+		}
+		r.undo()
+		wantState(t, r, runtime.Alive)
+	},
 	"a batch answers as single probes do": func(t *testing.T, h Harness) {
 		alive, gone, broken := h.start(t, Plain), h.start(t, Plain), h.start(t, Plain)
 		Kill(t, gone.agent)
@@ -184,6 +211,25 @@ var snapshotSentences = map[string]func(*testing.T, Harness){
 		}
 		r := h.start(t, Plain)
 		if path, err := h.Kind.Snapshot(t.Context(), r.rt, filepath.Join(r.Worktree, "shots")); err == nil {
+			t.Errorf("wrote %s", path)
+		}
+	},
+	"what Probe answers with an error is the same error, and shows nothing": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		h.Contradict(&r.rt)
+		path, err := h.Kind.Snapshot(t.Context(), r.rt, filepath.Join(r.Dir, "shots"))
+		wantCode(t, err, teardown.CodeRuntimeIdentity)
+		r.rt.Identity = nil
+		_, err = h.Kind.Snapshot(t.Context(), r.rt, filepath.Join(r.Dir, "shots"))
+		wantCode(t, err, teardown.CodeRuntimeUnroutable)
+		if path != "" || r.Has("shots") {
+			t.Errorf("it shows somebody else's: %q", path)
+		}
+	},
+	"one that is gone shows nothing": func(t *testing.T, h Harness) {
+		r := h.start(t, Plain)
+		r.destroy(t, runtime.Options{})
+		if path := r.snapshot(t); path != "" {
 			t.Errorf("wrote %s", path)
 		}
 	},
@@ -380,6 +426,30 @@ var destroySentences = map[string]func(*testing.T, Harness){
 		r := h.start(t, Plain)
 		r.rt.Identity.Cgroup = ownCgroup(t)
 		wantRefused(t, r, teardown.CodeRuntimeIdentity)
+	},
+	"what could not be told is an error, and nothing is touched": func(t *testing.T, h Harness) {
+		r := h.obscured(t)
+		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{})
+		wantCode(t, err, teardown.CodeRuntimeUnreachable)
+		if !runtime.Retryable(err) {
+			t.Errorf("%v", err)
+		}
+		wantAlive(t, r.agent)
+		r.undo()
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+	},
+	"what outlived it and does not end in time is an error that lists it": func(t *testing.T, h Harness) {
+		r := h.start(t, `setsid sh -c 'trap "" TERM HUP; echo $$ >$STAGE/daemon; while :; do sleep .1; done' & `+Plain)
+		daemon := r.PID(t, "daemon")
+		Kill(t, r.agent)
+		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Second / 2})
+		wantCode(t, err, teardown.CodeRuntimeSurvivors)
+		if !runtime.Retryable(err) || !slices.Contains(details(err), process(t, daemon)) {
+			t.Errorf("%v lists %q", err, details(err))
+		}
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, daemon)
 	},
 	"an error when time is over, and the runtime counts as alive": func(t *testing.T, h Harness) {
 		r := h.start(t, Deaf)

@@ -30,10 +30,12 @@ const hangupPatience = 500 * time.Millisecond
 
 // Snapshot implements runtime.Kind: the scrollback of every pane.
 func (k Kind) Snapshot(ctx context.Context, rt teardown.Runtime, dir string) (string, error) {
-	if err := check(rt); err != nil {
+	t := k.target(rt)
+	state, err := k.probe(rt, func(*target) (runtime.State, error) { return t.look(ctx) })
+	if err != nil || state == runtime.Gone {
 		return "", err
 	}
-	return k.target(rt).snapshot(ctx, dir)
+	return t.snapshot(ctx, dir)
 }
 
 // Destroy implements runtime.Kind.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"unwind/internal/runtime"
 	"unwind/internal/runtime/runtimetest"
 	"unwind/teardown"
@@ -67,5 +69,20 @@ func TestFindARenamedSession(t *testing.T) {
 	found, there, err := Kind{}.Find(t.Context(), planned)
 	if !there || err != nil || found.Identity.SessionID != started.Identity.SessionID {
 		t.Errorf("%+v %v %v", found, there, err)
+	}
+}
+
+func TestFindAtAServerThatDoesNotAnswer(t *testing.T) {
+	b := setup(t, runtimetest.Plain)
+	planned, err := Kind{}.Plan(teardown.Runtime{Kind: teardown.KindTmux, Socket: b.socket, Session: "mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := runtimetest.Ref(t, b.rt.Identity.ServerPID)
+	runtimetest.Signal(server, unix.SIGSTOP)
+	defer runtimetest.Signal(server, unix.SIGCONT)
+	_, there, err := Kind{}.Find(t.Context(), planned)
+	if there || teardown.CodeOf(err) != teardown.CodeRuntimeUnreachable || !runtime.Retryable(err) {
+		t.Errorf("%v %v", there, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"unwind/internal/runtime"
 	"unwind/internal/runtime/runtimetest"
 	"unwind/teardown"
@@ -27,7 +29,12 @@ func TestKind(t *testing.T) {
 			return b.session(t, "agent", script)
 		},
 		Contradict: func(rt *teardown.Runtime) { rt.Identity.Tag += "x" },
-		Shows:      true,
+		Obscure: func(t *testing.T, rt teardown.Runtime) func() {
+			server := runtimetest.Ref(t, rt.Identity.ServerPID)
+			runtimetest.Signal(server, unix.SIGSTOP)
+			return func() { runtimetest.Signal(server, unix.SIGCONT) }
+		},
+		Shows: true,
 	})
 }
 

@@ -6,15 +6,19 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"unwind/internal/runtime"
 	"unwind/internal/runtime/kinds"
 	"unwind/teardown"
 )
 
-// probed and destroyed are the numbers of tmux sessions.
+// probed and destroyed are the numbers of tmux sessions, atOnce of those that are
+// ended at a time.
 const (
 	probed    = 500
 	destroyed = 100
+	atOnce    = 8
 )
 
 // runtimes measures one look at many sessions, and their end, each against the
@@ -34,8 +38,8 @@ func runtimes(ctx context.Context, _ options) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := s.destroy(ctx, handles)
-	return []row{looked, ended}, err
+	ends, err := s.destroy(ctx, handles)
+	return append([]row{looked}, ends...), err
 }
 
 // handles starts sessions and pins them.
@@ -74,23 +78,46 @@ func (s *scene) probe(ctx context.Context, handles []teardown.Runtime) (row, err
 		milliseconds(ours), milliseconds(plain), times(ours.Seconds(), plain.Seconds())}, nil
 }
 
-func (s *scene) destroy(ctx context.Context, handles []teardown.Runtime) (row, error) {
+// destroy ends sessions one after the other and several at once, as a worker
+// does, and then as many by a loop.
+func (s *scene) destroy(ctx context.Context, handles []teardown.Runtime) ([]row, error) {
+	single, err := ended(ctx, handles[:destroyed], 1)
+	if err != nil {
+		return nil, err
+	}
+	several, err := ended(ctx, handles[destroyed:2*destroyed], atOnce)
+	if err != nil {
+		return nil, err
+	}
 	began := time.Now()
-	for _, handle := range handles[:destroyed] {
-		outcome, err := kinds.All()[teardown.KindTmux].Destroy(ctx, handle, runtime.Options{})
-		if err != nil || !outcome.Runtime.Outcome.Released() {
-			return row{}, fmt.Errorf("session %s is %s: %w", handle.Session, outcome.Runtime.Outcome, err)
-		}
-	}
-	ours := time.Since(began)
-	began = time.Now()
-	for _, handle := range handles[destroyed : 2*destroyed] {
+	for _, handle := range handles[2*destroyed : 3*destroyed] {
 		if err := s.tmux(ctx, "kill-session", "-t", "="+handle.Session); err != nil {
-			return row{}, err
+			return nil, err
 		}
 	}
-	plain := time.Since(began)
-	return row{fmt.Sprintf("end %d tmux sessions one after the other (sessions/s; tmux kill-session, which verifies nothing)", destroyed),
-		fmt.Sprintf("%.1f", perSecond(destroyed, ours)), fmt.Sprintf("%.1f", perSecond(destroyed, plain)),
-		times(perSecond(destroyed, ours), perSecond(destroyed, plain))}, nil
+	plain := perSecond(destroyed, time.Since(began))
+	of := func(how string, ours float64) row {
+		return row{fmt.Sprintf("end %d tmux sessions %s (sessions/s; tmux kill-session, which verifies nothing)", destroyed, how),
+			fmt.Sprintf("%.1f", ours), fmt.Sprintf("%.1f", plain), times(ours, plain)}
+	}
+	return []row{of("one after the other", single), of(fmt.Sprintf("%d at a time", atOnce), several)}, nil
+}
+
+// ended ends sessions and answers how many a second.
+func ended(ctx context.Context, handles []teardown.Runtime, atOnce int) (float64, error) {
+	kind := kinds.All()[teardown.KindTmux]
+	var all errgroup.Group
+	all.SetLimit(atOnce)
+	began := time.Now()
+	for _, handle := range handles {
+		all.Go(func() error {
+			outcome, err := kind.Destroy(ctx, handle, runtime.Options{})
+			if err != nil || !outcome.Runtime.Outcome.Released() {
+				return fmt.Errorf("session %s is %s: %w", handle.Session, outcome.Runtime.Outcome, err)
+			}
+			return nil
+		})
+	}
+	err := all.Wait()
+	return perSecond(len(handles), time.Since(began)), err
 }

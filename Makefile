@@ -21,8 +21,8 @@ build: ## Build bin/unwind and bin/unwind-worker
 	go build -buildvcs=$(BUILDVCS) -o bin/unwind-worker ./worker
 
 .PHONY: test
-test: needs build ## Run all tests, with the race detector; PKG=./internal/lock for some
-	go test -race -timeout 20m -p $(PACKAGES_AT_ONCE) $(PKG)
+test: needs build ## Run all tests, with the race detector, and see that nothing of them is left; PKG=./internal/lock for some
+	go run ./test/left go test -race -timeout 20m -p $(PACKAGES_AT_ONCE) $(PKG)
 
 .PHONY: races
 races: needs ## Let what must exclude each other meet 1,000 times in each race; takes an hour or two

@@ -135,15 +135,11 @@ func (r *race) run() {
 	r.requireEnded(old)
 }
 
-// restoreAndEnd restores the session, unless its start was cut off before there
-// was anything to adopt, and ends it again when what was adopted was seen to
-// live.
+// restoreAndEnd restores the session, and ends it again when what was adopted was
+// seen to live.
 func (r *race) restoreAndEnd(s teardown.StartStep) {
 	restored, err := r.restore(context.Background(), r.attempt(), teardown.RestoreSessionInput{
 		SessionID: s.SessionID, Generation: s.Generation, RequestedBy: "test"})
-	if teardown.CodeOf(err) == teardown.CodeRuntimeUnroutable {
-		return
-	}
 	r.noError(err)
 	for _, rt := range restored.Runtimes {
 		r.adopted.Add(1)

@@ -284,8 +284,8 @@ func adoptRuntimes(ctx context.Context, tx queries, r Restoration) error {
 				return err
 			}
 		}
-		if _, err := tx.exec(ctx, "UPDATE runtimes SET state = 'released', released_at = ?, released_how = ?, outcome = ? WHERE id = ?",
-			now(), how, string(outcome), old.ID); err != nil {
+		if _, err := tx.exec(ctx, "UPDATE runtimes SET handle = ?, state = 'released', released_at = ?, released_how = ?, outcome = ? WHERE id = ?",
+			old.Handle, now(), how, string(outcome), old.ID); err != nil {
 			return err
 		}
 	}

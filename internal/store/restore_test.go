@@ -116,12 +116,8 @@ var restorePromises = []promise{
 		require.Nil(t, detail.Session.TerminatedAt)
 		require.Len(t, detail.Runtimes, 2)
 		for _, r := range detail.Runtimes {
-			if r.Generation == 1 {
-				require.Equal(t, store.RuntimeReleased, r.State)
-				continue
-			}
-			require.Equal(t, store.RuntimeRunning, r.State)
 			require.Equal(t, "$7", r.Handle.V.Identity.SessionID)
+			require.Equal(t, map[int64]string{1: store.RuntimeReleased, 2: store.RuntimeRunning}[r.Generation], r.State)
 		}
 		require.Equal(t, store.WorktreeActive, b.worktree("/wt/s1").State)
 	}},

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"unwind/internal/runtime/proctable"
 )
 
 const role = "LEFT_TEST_ROLE"
@@ -26,7 +28,8 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-// left runs a shell script under the program, and ends what it says is left.
+// left runs a shell script under the program, and sees that what it says was left
+// is ended.
 func left(t *testing.T, script string) (code int, said string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-patience", "1s", "sh", "-c", script)
@@ -39,7 +42,10 @@ func left(t *testing.T, script string) (code int, said string) {
 		t.Fatal(err)
 	}
 	for _, pid := range pids(t, out.String()) {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		if p, err := proctable.Read(pid); err == nil && !p.Dead {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Errorf("process %d lives: %s", pid, out.String())
+		}
 	}
 	return cmd.ProcessState.ExitCode(), out.String()
 }
@@ -80,6 +86,7 @@ func TestProcessesThatAreLeftAreListed(t *testing.T) {
 		"below a tmux server":              `cd /; env -i PATH="$PATH" tmux -S "$TMPDIR/s" -f /dev/null new-session -d 'exec env -i sleep 901'`,
 		"that a tmux server has left":      `cd /; tmux -S "$TMPDIR/s" -f /dev/null new-session -d 'trap "" HUP; exec env -i sleep 901'; sleep .5; tmux -S "$TMPDIR/s" kill-server`,
 		"though the command failed itself": `sleep 901 >/dev/null 2>&1 & exit 3`,
+		"by a test that was killed":        `sleep 901 >/dev/null 2>&1 & kill -QUIT $$`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +95,7 @@ func TestProcessesThatAreLeftAreListed(t *testing.T) {
 			if strings.Contains(script, "exit 3") {
 				require.Equal(t, 3, code)
 			}
-			require.Regexp(t, `Processes are left: \d`, said)
+			require.Regexp(t, `Processes were left, and are ended: \d`, said)
 			require.Contains(t, said, "sleep 901")
 		})
 	}

@@ -1,7 +1,8 @@
-// Left runs a command that is to clean up after itself, such as `make test`, and
+// Left runs a command that is to clean up after itself, such as `go test`, and
 // fails, too, if it has not: if a process that it started lives on, or if
-// something lies in its temporary directory, which is one of its own. Whatever is
-// found is listed and left alone. The exit code is the command's, or 1.
+// something lies in its temporary directory, which is one of its own. Processes
+// are listed and ended, also when a test was killed and could not do it; files are
+// listed. The exit code is the command's, or 1.
 package main
 
 import (
@@ -13,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"unwind/internal/runtime/proctable"
 )
@@ -63,6 +66,13 @@ func run(command []string, patience time.Duration, out io.Writer) (code int, err
 	if err != nil {
 		return 1, err
 	}
+	lines := make([]string, len(processes))
+	for i, p := range processes {
+		lines[i] = fmt.Sprintf("%d, %s old: %s", p.PID, age(p).Round(time.Second), commandLine(p))
+	}
+	if err := end(processes, mark); err != nil {
+		return 1, err
+	}
 	files, err := filesIn(dir)
 	if err != nil {
 		return 1, err
@@ -70,9 +80,9 @@ func run(command []string, patience time.Duration, out io.Writer) (code int, err
 	if len(files) == 0 {
 		err = os.Remove(dir)
 	}
-	list(out, "Processes are left", processes)
+	list(out, "Processes were left, and are ended", lines)
 	list(out, "Files are left in "+dir, files)
-	if code == 0 && len(processes)+len(files) > 0 {
+	if code == 0 && len(lines)+len(files) > 0 {
 		code = 1
 	}
 	return code, err
@@ -88,10 +98,10 @@ func list(out io.Writer, what string, lines []string) {
 	}
 }
 
-// leftAfter lists the processes that still live when patience is over, or none
+// leftAfter answers the processes that still live when patience is over, or none
 // as soon as two successive looks have found none: a process whose parent ends
 // during a look may not be seen to belong to anybody.
-func leftAfter(patience time.Duration, mark string) ([]string, error) {
+func leftAfter(patience time.Duration, mark string) ([]proctable.Process, error) {
 	none := 0
 	for end := time.Now().Add(patience); ; time.Sleep(pollEvery) {
 		reap()
@@ -105,13 +115,29 @@ func leftAfter(patience time.Duration, mark string) ([]string, error) {
 			return nil, nil
 		}
 		if len(processes) > 0 && time.Now().After(end) {
-			var lines []string
-			for _, p := range processes {
-				lines = append(lines, fmt.Sprintf("%d, %s old: %s", p.PID, age(p).Round(time.Second), commandLine(p)))
-			}
-			return lines, nil
+			return processes, nil
 		}
 	}
+}
+
+// endLimit bounds the wait for the end of what was killed.
+const endLimit = 10 * time.Second
+
+// end kills processes, and what they start meanwhile.
+func end(processes []proctable.Process, mark string) (err error) {
+	for limit := time.Now().Add(endLimit); len(processes) > 0 && time.Now().Before(limit); time.Sleep(pollEvery) {
+		for _, p := range processes {
+			if handle, err := proctable.Open(p.Ref); err == nil {
+				_ = handle.Signal(unix.SIGKILL) // it may have ended
+				handle.Close()
+			}
+		}
+		if processes, err = living(mark); err != nil {
+			return err
+		}
+	}
+	reap()
+	return nil
 }
 
 // living are the processes below this one, to which every orphan of the command

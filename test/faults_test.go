@@ -128,6 +128,17 @@ func TestRowsWithNonsenseStopNobodyElse(t *testing.T) {
 		i.sql("INSERT INTO sessions (id, host, generation, terminated_at, created_at, updated_at) VALUES ("+id+", 'h1', -3, "+at+", "+at+", "+at+")",
 			"INSERT INTO worktrees (id, host, repository, path, state, created_at, updated_at) VALUES ("+id+", 'h1', 'nowhere', 'over/there', 'active', "+at+", "+at+")",
 			"INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at, released_at) VALUES ("+id+", 'session', "+id+", -3, "+at+", "+at+")")
+		waits := map[string]string{strings.Trim(id, "'"): teardown.ReasonAttemptsExhausted}
+		for n := range 3 {
+			waits[prefix+strconv.Itoa(n)+strconv.Itoa(len(at))] = teardown.ReasonRuntimeRefused
+		}
+		if strings.HasPrefix(i.database, "sqlite:") { // Postgres has no room for it
+			id := "'" + prefix + "bytes'"
+			i.sql("INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) VALUES ("+id+", 'h1', "+at+", "+at+", "+at+")",
+				"INSERT INTO worktrees (id, host, repository, path, state, created_at, updated_at) VALUES ("+id+", 'h1', '/src', '/gone', 'removed', "+at+", "+at+")",
+				"INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at, bytes) VALUES ("+id+", 'session', "+id+", 1, "+at+", 'many')")
+			waits[strings.Trim(id, "'")] = teardown.ReasonAttemptsExhausted
+		}
 		w := i.worker()
 		i.must("terminate", sound.id)
 		i.killAgent(gone)
@@ -137,13 +148,34 @@ func TestRowsWithNonsenseStopNobodyElse(t *testing.T) {
 		i.requireReleased(sound)
 		i.requireReleased(gone)
 		i.untilLogged(w, "Not everything could be reconciled")
-		// One that can be worked on waits for a person, with the reason.
-		i.untilParked(s, strings.Trim(id, "'"), teardown.ReasonAttemptsExhausted)
+		// Each waits for a person, with the reason, and is left alone from then on.
+		runs := map[string]string{}
+		for id, reason := range waits {
+			i.until(id+" parked", func() bool { parked, code := i.parkedReason(id); return parked == reason && code != "" })
+			run, err := i.client.DescribeWorkflow(t.Context(), teardown.FinalizeSessionID(id), "")
+			require.NoError(t, err)
+			runs[id] = run.WorkflowExecution.RunID
+		}
 		require.Contains(t, finalization(t, s, strings.Trim(id, "'")).FailureMessage, "over/there")
+		_, code := i.parkedReason(prefix + "1" + strconv.Itoa(len(at)))
+		require.Equal(t, teardown.CodeRuntimeUnroutable, code)
+		require.Contains(t, i.must("status", prefix+"1"+strconv.Itoa(len(at))).out, "correct its handle in the database")
 		answer := i.unwind("reconcile")
 		require.Contains(t, answer.out+answer.errors, `"gremlin" is not known`)
 		require.Contains(t, answer.out+answer.errors, "correct its handle in the database")
+		for id, before := range runs {
+			run, err := i.client.DescribeWorkflow(t.Context(), teardown.FinalizeSessionID(id), "")
+			require.NoError(t, err)
+			require.Equal(t, before, run.WorkflowExecution.RunID, "%s was begun again", id)
+		}
 	})
+}
+
+// parkedReason reads the row by itself: others of the session may be unreadable.
+func (i *installation) parkedReason(id string) (reason string, code teardown.Code) {
+	i.t.Helper()
+	i.query("SELECT parked_reason, failure_code FROM finalizations WHERE parked_at IS NOT NULL AND holder_id = '"+id+"'", &reason, &code)
+	return reason, code
 }
 
 // Ten thousand sessions were terminated while no worker ran. One that is

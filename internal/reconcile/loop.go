@@ -55,7 +55,7 @@ func Logged(ctx context.Context, d Deps) {
 	summary, err := Once(ctx, d)
 	logger := d.Logger.With("started", summary.Started, "under_way", summary.UnderWay, "woken", summary.Woken,
 		"alive", summary.Alive, "terminated", summary.Terminated, "unprobed", summary.Unprobed,
-		"converging", summary.Converging, "unclaimed", summary.Unclaimed, "failed", summary.Failed)
+		"converging", summary.Converging, "kept", summary.Kept, "unclaimed", summary.Unclaimed, "failed", summary.Failed)
 	for _, note := range summary.Notes {
 		d.Logger.Debug("Left alone", "session", note.SessionID, "worktree", note.WorktreeID, "doing", note.Doing, "why", note.Message)
 	}

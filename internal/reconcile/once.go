@@ -77,6 +77,9 @@ type Summary struct {
 	// will: worktrees without a holder, what vanished sessions hold, and what is
 	// still to be made for unarchived tasks.
 	Converging int `json:"converging"`
+	// Kept worktrees are held by nobody and were found to hold what could be lost;
+	// the notes say what.
+	Kept int `json:"kept"`
 	// Unclaimed worktrees are registered and were never leased: nobody's to remove.
 	Unclaimed int `json:"unclaimed"`
 	Failed    int `json:"failed"`

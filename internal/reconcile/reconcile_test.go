@@ -256,7 +256,7 @@ func TestOneFailureStopsNothing(t *testing.T) {
 
 	printed, err := json.Marshal(summary)
 	require.NoError(t, err)
-	require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"alive":0,"terminated":0,"unprobed":0,"converging":0,"unclaimed":0,"failed":1,"failures":[{"session_id":"s2","doing":"start",`)
+	require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"alive":0,"terminated":0,"unprobed":0,"converging":0,"kept":0,"unclaimed":0,"failed":1,"failures":[{"session_id":"s2","doing":"start",`)
 }
 
 func TestDoesNotAskAnAbsentTemporalForEverySession(t *testing.T) {

@@ -13,10 +13,6 @@ import (
 	"unwind/teardown"
 )
 
-// unbegunPage is longer than other pages: each costs a look at every terminated
-// session.
-const unbegunPage = 2000
-
 // newestAgainAfter is how long a pass goes on with what is under way before it
 // looks again for what has never begun.
 const newestAgainAfter = 5 * time.Second
@@ -34,7 +30,7 @@ func (p *pass) startAll(ctx context.Context) {
 		}
 	}
 	neverBegun := func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		return p.Store.NeverBegun(ctx, after, unbegunPage, time.Now())
+		return p.Store.NeverBegun(ctx, after, pageSize, time.Now())
 	}
 	each(ctx, p, "start", neverBegun, once)
 	looked := time.Now()

@@ -3,13 +3,17 @@ package test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	workflowpb "go.temporal.io/api/workflow/v1"
 
 	"unwind/teardown"
+	"unwind/test/pgtest"
 )
 
 // halfWay installs, adds a session and has its finalization wait at a point.
@@ -69,17 +73,35 @@ func TestWorkflowTerminatedByHandWhileAStepRuns(t *testing.T) {
 
 func TestDatabaseRestartedWhileAStepRuns(t *testing.T) {
 	t.Parallel()
-	i := installOnPostgres(t)
-	direct := i.database
-	wire := newWire(t, direct)
-	i.database = wire.url
-	a, _, goOn := i.halfWay(t, "runtime destroyed")
-	wire.cut() // what a client sees of a restart
-	goOn()
-	i.until("asked in vain", func() bool { return wire.refusals() > 0 })
-	wire.mend()
-	i.database = direct
-	i.requireDoneOnce(t, a)
+	for name, how := range map[string]syscall.Signal{"in order": pgtest.Fast, "as by a crash": pgtest.Immediate} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := install(t)
+			i.env = []string{hourly}
+			server := pgtest.StartPrivate(t)
+			i.database = server.URL
+			i.must("migrate")
+			a, _, goOn := i.halfWay(t, "runtime destroyed")
+			server.Stop(t, how)
+			goOn()
+			i.until("asked in vain", func() bool { return i.triedAgain(a) })
+			server.Start(t)
+			i.requireDoneOnce(t, a)
+			// The worker hears of terminations again, too.
+			next := i.agent("s2")
+			i.add(next)
+			i.sql("UPDATE sessions SET terminated_at = now() WHERE id = '" + next.id + "'")
+			i.requireDoneOnce(t, next)
+		})
+	}
+}
+
+// triedAgain: a step of the session's finalization is at its second attempt.
+func (i *installation) triedAgain(a *agent) bool {
+	i.t.Helper()
+	run, err := i.client.DescribeWorkflowExecution(i.t.Context(), teardown.FinalizeSessionID(a.id), "")
+	require.NoError(i.t, err)
+	return slices.ContainsFunc(run.GetPendingActivities(), func(step *workflowpb.PendingActivityInfo) bool { return step.GetAttempt() > 1 })
 }
 
 // The facts' times come from a clock that was wrong by years, in both

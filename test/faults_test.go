@@ -99,9 +99,9 @@ func TestDatabaseRestartedWhileAStepRuns(t *testing.T) {
 // triedAgain: a step of the session's finalization is at its second attempt.
 func (i *installation) triedAgain(a *agent) bool {
 	i.t.Helper()
-	run, err := i.client.DescribeWorkflowExecution(i.t.Context(), teardown.FinalizeSessionID(a.id), "")
+	run, err := i.client.DescribeWorkflow(i.t.Context(), teardown.FinalizeSessionID(a.id), "")
 	require.NoError(i.t, err)
-	return slices.ContainsFunc(run.GetPendingActivities(), func(step *workflowpb.PendingActivityInfo) bool { return step.GetAttempt() > 1 })
+	return slices.ContainsFunc(run.RawResponse.GetPendingActivities(), func(step *workflowpb.PendingActivityInfo) bool { return step.GetAttempt() > 1 })
 }
 
 // The facts' times come from a clock that was wrong by years, in both

@@ -141,11 +141,11 @@ func (p *plant) mostStarted(ctx context.Context) (most int, err error) {
 
 func (p *plant) longestHistory(ctx context.Context, of int) (longest int, err error) {
 	for n := 1; n <= of; n += max(1, of/100) {
-		run, err := p.client.DescribeWorkflowExecution(ctx, teardown.FinalizeSessionID(fmt.Sprintf("backlog-%s-%d", p.name, n)), "")
+		run, err := p.client.DescribeWorkflow(ctx, teardown.FinalizeSessionID(fmt.Sprintf("backlog-%s-%d", p.name, n)), "")
 		if err != nil {
 			return 0, err
 		}
-		longest = max(longest, int(run.GetWorkflowExecutionInfo().GetHistoryLength()))
+		longest = max(longest, int(run.RawResponse.GetWorkflowExecutionInfo().GetHistoryLength()))
 	}
 	return longest, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -78,7 +79,7 @@ func newPlant(ctx context.Context, o options, server *devserver.Server, dialect 
 func (p *plant) start(ctx context.Context, env ...string) error {
 	w := p.worker
 	w.worker = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(w.programs, "unwind-worker"))
-	w.worker.Env, w.worker.Dir, w.worker.Stderr = append(w.env, env...), w.dir, os.Stderr
+	w.worker.Env, w.worker.Dir, w.worker.Stderr = slices.Concat(w.env, env), w.dir, os.Stderr
 	if err := w.worker.Start(); err != nil {
 		return err
 	}

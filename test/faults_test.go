@@ -204,15 +204,8 @@ func (i *installation) parkedReason(id string) (reason string, code teardown.Cod
 // terminated now does not wait for them.
 func TestBacklogAtBootDoesNotStarveANewSession(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, i *installation) {
-		i.env = []string{hourly, "UNWIND_START_RATE=20"}
-		i.must("list") // makes the database
-		at := "'2026-01-02 03:04:05+00:00'"
-		if strings.HasPrefix(i.database, "postgres") {
-			at += "::timestamptz"
-		}
-		i.sql(`WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
-			INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) SELECT 'backlog-` +
-			strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + `-' || n, 'h1', ` + at + `, ` + at + `, ` + at + ` FROM numbers`)
+		i.env = []string{hourly}
+		i.backlog(10_000)
 		a := i.agent("z-new")
 		i.add(a)
 		w := i.worker()
@@ -222,7 +215,38 @@ func TestBacklogAtBootDoesNotStarveANewSession(t *testing.T) {
 		i.requireReleased(a)
 		loads, err := i.store().HostLoads(t.Context())
 		require.NoError(t, err)
-		require.Greater(t, loads[0].UnderWay, 5000, "the backlog is started at a bounded rate")
+		require.Greater(t, loads[0].UnderWay, 5000, "it did not come after them")
 		w.kill()
 	})
+}
+
+// More than a page, and more than are under way at once.
+func TestBacklogAtBootIsFinished(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		i.env = []string{"UNWIND_START_RATE=1000"}
+		i.backlog(220)
+		i.worker()
+		s := i.store()
+		i.until("all are finished", func() bool {
+			loads, err := s.HostLoads(t.Context())
+			require.NoError(t, err)
+			return loads[0].UnderWay == 0
+		})
+		var finished int
+		i.query("SELECT COUNT(*) FROM finalizations WHERE outcome = 'finalized' AND round = 1", &finished)
+		require.Equal(t, 220, finished)
+	})
+}
+
+// backlog makes a database with terminated sessions that hold nothing.
+func (i *installation) backlog(n int) {
+	i.t.Helper()
+	i.must("list")
+	at := "'2026-01-02 03:04:05+00:00'"
+	if strings.HasPrefix(i.database, "postgres") {
+		at += "::timestamptz"
+	}
+	i.sql(`INSERT INTO sessions (id, host, terminated_at, created_at, updated_at)
+		WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ` + strconv.Itoa(n) + `)
+		SELECT 'backlog-` + strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + `-' || n, 'h1', ` + at + `, ` + at + `, ` + at + ` FROM numbers`)
 }

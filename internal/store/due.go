@@ -85,6 +85,17 @@ func (s *Store) DueSession(ctx context.Context, id string, at time.Time) (due Du
 	return due, found, err
 }
 
+// StillDue answers which of these sessions are due still, begun or not.
+func (s *Store) StillDue(ctx context.Context, ids []string) (due []string, err error) {
+	err = s.read(ctx, func(q queries) error {
+		due = nil
+		return q.among(ctx, &due, `SELECT s.id FROM sessions s LEFT JOIN finalizations f
+				ON f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation
+			WHERE s.terminated_at IS NOT NULL AND f.finished_at IS NULL AND f.parked_at IS NULL AND s.id IN (?) ORDER BY s.id`, ids)
+	})
+	return due, err
+}
+
 // Unreachable lists, by id and after the given one, up to limit sessions of a
 // host that are parked because it did not answer.
 func (s *Store) Unreachable(ctx context.Context, host, after string, limit int) (page Page[Due], err error) {

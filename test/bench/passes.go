@@ -92,7 +92,7 @@ func passOver(ctx context.Context, temporal *temporalclient.Connection, dialect 
 	}
 	defer func() { _ = s.Close() }()
 	d := reconcile.Deps{Store: s, Temporal: temporal, TaskQueue: "bench", Host: store.Host{ID: "h1"}, Serving: true,
-		Logger: slog.New(slog.DiscardHandler), StartsPerSecond: 1_000_000, Policy: teardown.Policy{}}
+		Logger: slog.New(slog.DiscardHandler), StartsPerSecond: 1_000_000, Window: 1_000_000, Policy: teardown.Policy{}}
 	var measured passed
 	measured.heap, err = mostMemory(func() error {
 		began := time.Now()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	workflowpb "go.temporal.io/api/workflow/v1"
@@ -227,11 +228,10 @@ func TestBacklogAtBootIsFinished(t *testing.T) {
 		i.backlog(220)
 		i.worker()
 		s := i.store()
-		i.until("all are finished", func() bool {
+		require.Eventually(t, func() bool {
 			loads, err := s.HostLoads(t.Context())
-			require.NoError(t, err)
-			return loads[0].UnderWay == 0
-		})
+			return err == nil && loads[0].UnderWay == 0
+		}, 5*patience, 100*time.Millisecond, "some are never finished")
 		var finished int
 		i.query("SELECT COUNT(*) FROM finalizations WHERE outcome = 'finalized' AND round = 1", &finished)
 		require.Equal(t, 220, finished)

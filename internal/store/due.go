@@ -32,10 +32,10 @@ func (r dueRow) at(at time.Time) bool {
 
 const (
 	// begun_generation, which triggers keep, narrows the search down to an index of
-	// those that are left. finalizations decides, but not in the WHERE clause: no
-	// database can tell how few are left, and Postgres would join all.
-	neverBegunQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by, EXISTS (SELECT 1 FROM finalizations f
-			WHERE f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation) AS begun
+	// those that are left. finalizations decides, but not in the WHERE clause, nor by
+	// EXISTS: no database can tell how few are left, and Postgres would read all.
+	neverBegunQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by, (SELECT COUNT(*) FROM finalizations f
+			WHERE f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation) > 0 AS begun
 		FROM sessions s WHERE s.terminated_at IS NOT NULL AND (s.begun_generation IS NULL OR s.begun_generation <> s.generation)`
 	underWayQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by, FALSE AS begun
 		FROM finalizations f JOIN sessions s ON s.id = f.holder_id AND s.generation = f.generation

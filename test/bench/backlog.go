@@ -55,6 +55,9 @@ func backlogOn(ctx context.Context, o options, server *devserver.Server, dialect
 	if err := p.start(ctx); err != nil {
 		return nil, err
 	}
+	if err := p.listens(ctx); err != nil {
+		return nil, err
+	}
 	most := make(chan int, 1)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -96,6 +99,24 @@ func backlogOn(ctx context.Context, o options, server *devserver.Server, dialect
 		{what + "memory of the worker", fmt.Sprintf("%d MiB", <-most), "", ""},
 		{what + "longest history of a hundred", strconv.Itoa(longest) + " events", "", ""},
 	}, nil
+}
+
+// listens waits until the worker hears of what is terminated: what was before it is
+// part of the backlog.
+func (p *plant) listens(ctx context.Context) error {
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		hosts, err := p.store.Hosts(ctx)
+		if err != nil {
+			return err
+		}
+		if len(hosts) > 0 {
+			time.Sleep(3 * time.Second) // a connection of its own is made beside the pass
+			return nil
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("the worker does not come up")
+		}
+	}
 }
 
 // newOne terminates a session, and waits until it is finished.

@@ -306,7 +306,7 @@ func TestAnswersTheFirstErrorOfTheDatabase(t *testing.T) {
 	require.NoError(t, b.Store.Close())
 	summary, err := reconcile.Once(t.Context(), b.Deps)
 	require.NotEmpty(t, teardown.CodeOf(err))
-	require.Equal(t, 10, summary.Failed, "each part was tried")
+	require.Equal(t, 11, summary.Failed, "each part was tried")
 	require.Equal(t, "record that this host was seen", summary.Failures[0].Doing)
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"unwind/internal/fault"
+	"unwind/internal/resource"
 	"unwind/internal/runtime"
 	"unwind/internal/store"
 	"unwind/internal/worktree"
@@ -41,7 +42,8 @@ func (h *Host) convergeWorktree(ctx context.Context, a *attempt, worktreeID stri
 			return teardown.WorktreeResult{}, err
 		}
 		if !goes(report.Disposition) {
-			return h.strayResult(registered, report), h.Store.LookedAtStray(ctx, worktreeID)
+			result := h.strayResult(registered, report)
+			return result, h.Store.LookedAtStray(ctx, result)
 		}
 	}
 	claim, err := h.Store.ClaimStray(ctx, worktreeID)
@@ -72,7 +74,7 @@ func (h *Host) recordStray(ctx context.Context, w store.Worktree, report worktre
 		fault.Point("stray removed")
 		return result, h.Store.RemovedStray(ctx, w.ID)
 	case report.Disposition == teardown.DispositionPreserved, report.Disposition == teardown.DispositionRefused:
-		return result, h.Store.PreservedStray(ctx, w.ID, report.Quarantine != "")
+		return result, h.Store.PreservedStray(ctx, result, report.Quarantine != "")
 	}
 	return result, &teardown.Error{Code: report.Code, Message: report.Message, Retryable: true, Details: report.Details}
 }
@@ -107,9 +109,10 @@ func (j *strayJournal) Condemned(ctx context.Context) error {
 }
 
 // ReleaseVanished ends what is left of the runtimes of a session that has no row
-// any more, and then gives up its leases; what nobody holds by then is finished
-// by ConvergeWorktree. A runtime that a person has to decide about keeps the
-// leases: a non-retryable error with its code.
+// any more, clears its secrets, and gives up its leases; what nobody holds by
+// then is finished by ConvergeWorktree. Its other resources are cleared once none
+// of its worktrees is left. A runtime that a person has to decide about keeps all
+// that: a non-retryable error with its code.
 func (h *Host) ReleaseVanished(ctx context.Context, sessionID string) error {
 	work, a := begin(ctx, "Waiting for the session's lock")
 	defer a.stop()
@@ -126,12 +129,44 @@ func (h *Host) releaseVanished(ctx context.Context, a *attempt, sessionID string
 	if err != nil || !vanished {
 		return err
 	}
+	var first error
 	for _, registered := range left {
-		if err := h.endVanished(ctx, a, registered); err != nil {
-			return err
+		if err := h.endVanished(ctx, a, registered); err != nil && first == nil {
+			first = err
 		}
 	}
-	return h.Store.ReleaseVanished(ctx, sessionID)
+	if first != nil {
+		return first
+	}
+	fault.Point("vanished runtimes ended")
+	for _, step := range []func() error{
+		func() error { return h.clearVanished(ctx, a, sessionID) }, // while its worktrees are there, its secrets alone
+		func() error { return h.Store.ReleaseVanished(ctx, sessionID) },
+	} {
+		if err := step(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (h *Host) clearVanished(ctx context.Context, a *attempt, sessionID string) error {
+	may, err := h.Store.VanishedResources(ctx, sessionID)
+	if err != nil {
+		return err
+	}
+	var first error
+	for _, item := range may {
+		a.doing("Clearing " + item.Kind)
+		_, err := h.Resources.Clear(ctx, resource.Item{ID: item.ID, Kind: item.Kind, Path: item.Path}, a.report)
+		if err == nil {
+			err = h.Store.VanishedResourceCleared(ctx, item.ID)
+		}
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 func (h *Host) endVanished(ctx context.Context, a *attempt, registered store.Runtime) error {

@@ -70,6 +70,11 @@ func (h *Host) destroyRuntime(ctx context.Context, a *attempt, in teardown.Destr
 func (h *Host) destroy(ctx context.Context, a *attempt, registered store.Runtime, confirmedGoneBy string) (runtime.Outcome, error) {
 	handle := registered.Handle.V
 	kind, err := h.Runtimes.For(handle)
+	if err != nil && confirmedGoneBy != "" {
+		// Nothing is known by which a process could be proved to be its own.
+		return runtime.Outcome{Runtime: teardown.RuntimeResult{Outcome: teardown.RuntimeAlreadyGone,
+			Details: []string{"nothing was looked for: " + coded(err).Message}}}, nil
+	}
 	if err != nil {
 		refused := coded(err)
 		return runtime.Outcome{Message: refused.Message,

@@ -30,9 +30,16 @@ type Facts struct {
 }
 
 // BeginFinalization re-reads the session or task and answers what is left to do.
-// Non-retryable: session_not_found, session_live, task_not_found, task_active.
+// Non-retryable: session_not_found, session_live, task_not_found, task_active, and
+// internal if a row cannot be read; that it waits for a person is recorded then,
+// or each pass would begin it again.
 func (f *Facts) BeginFinalization(ctx context.Context, in teardown.BeginInput) (teardown.BeginResult, error) {
 	begun, err := f.Store.Begin(ctx, in)
+	if teardown.CodeOf(err) == teardown.CodeInternal {
+		if parkErr := f.Store.ParkUnreadable(ctx, in, teardown.Failure{Code: teardown.CodeInternal, Message: err.Error()}); parkErr != nil {
+			return teardown.BeginResult{}, failure(parkErr)
+		}
+	}
 	if err != nil {
 		return teardown.BeginResult{}, failure(err)
 	}

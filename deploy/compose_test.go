@@ -6,10 +6,12 @@ package deploy_test
 
 import (
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +72,8 @@ var services = map[string]expected{
 		after:     map[string]string{"migrate": completed, "temporal-namespace": completed},
 		mounts:    map[string]string{"/var/lib/unwind": "worker-state"},
 		variables: []string{"UNWIND_DATABASE_URL", "UNWIND_STATE_DIR", "TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"}},
+	"serve": {image: "unwind:local", ownImage: true, ports: []string{"7391"}, health: []string{"CMD", "wget", "-q"}, restart: keep,
+		after: map[string]string{"migrate": completed}, variables: []string{"UNWIND_DATABASE_URL", "UNWIND_LISTEN"}},
 }
 
 func TestServices(t *testing.T) {
@@ -194,7 +198,10 @@ func TestHealthChecksAskTheRightPort(t *testing.T) {
 	t.Parallel()
 	project := load(t, nil)
 	metrics := *project.Services["worker"].Environment["UNWIND_METRICS_ADDRESS"]
-	for name, address := range map[string]string{"worker": metrics, "temporal-ui": "127.0.0.1:8080"} {
+	_, port, err := net.SplitHostPort(*project.Services["serve"].Environment["UNWIND_LISTEN"])
+	require.NoError(t, err)
+	require.Equal(t, strconv.Itoa(int(project.Services["serve"].Ports[0].Target)), port)
+	for name, address := range map[string]string{"worker": metrics, "temporal-ui": "127.0.0.1:8080", "serve": "127.0.0.1:" + port} {
 		test := project.Services[name].HealthCheck.Test
 		require.Contains(t, test[len(test)-1], "http://"+address+"/")
 	}
@@ -203,13 +210,16 @@ func TestHealthChecksAskTheRightPort(t *testing.T) {
 // sdkVariables are those of the SDK's envconfig, as far as they are used here.
 var sdkVariables = []string{"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "TEMPORAL_API_KEY", "TEMPORAL_PROFILE", "TEMPORAL_CONFIG_FILE", "TEMPORAL_TLS"}
 
+// secretVariables hold secrets, which are no flags.
+var secretVariables = []string{"UNWIND_TOKEN", "UNWIND_WEBHOOK_SECRET"}
+
 // Every variable of unwind's own services exists, and their values are allowed.
 func TestVariablesOfOurServicesExist(t *testing.T) {
 	t.Parallel()
 	for _, project := range []*types.Project{load(t, nil), load(t, host, "compose.host.yml")} {
-		for _, name := range []string{"migrate", "worker"} {
+		for _, name := range []string{"migrate", "worker", "serve"} {
 			for variable := range project.Services[name].Environment {
-				known := slices.Contains(sdkVariables, variable) || variable == "HOME" ||
+				known := slices.Contains(sdkVariables, variable) || variable == "HOME" || slices.Contains(secretVariables, variable) ||
 					slices.ContainsFunc(config.Settings(), func(s config.Setting) bool { return s.Variable == variable })
 				require.True(t, known, "%s of service %s", variable, name)
 			}
@@ -228,9 +238,26 @@ func TestPasswords(t *testing.T) {
 		require.Equal(t, "first1", value(service, variable))
 	}
 	require.Equal(t, "second2", value("postgres", "APPLICATION_PASSWORD"))
-	for _, service := range []string{"migrate", "worker"} {
+	for _, service := range []string{"migrate", "worker", "serve"} {
 		require.Contains(t, value(service, "UNWIND_DATABASE_URL"), "postgres://unwind:second2@postgres:5432/unwind")
 	}
+}
+
+// The page and the webhooks run on request only, and what they are guarded by comes
+// from outside. Without a token serve refuses to listen openly.
+func TestServeRunsOnRequest(t *testing.T) {
+	t.Parallel()
+	project := load(t, []string{"UNWIND_TOKEN=t0ken", "UNWIND_WEBHOOK_SECRET=hush"})
+	serve := project.Services["serve"]
+	require.Equal(t, []string{"serve"}, serve.Profiles)
+	require.Equal(t, []string{"unwind", "serve"}, []string(serve.Entrypoint))
+	require.Equal(t, "t0ken", *serve.Environment["UNWIND_TOKEN"])
+	require.Equal(t, "hush", *serve.Environment["UNWIND_WEBHOOK_SECRET"])
+	require.Empty(t, compose.Contradictions(project))
+	for name, service := range project.Services {
+		require.Equal(t, name == "serve", len(service.Profiles) > 0, name)
+	}
+	require.Empty(t, *load(t, nil).Services["serve"].Environment["UNWIND_TOKEN"], "none is made up")
 }
 
 var host = []string{"HOME=/home/ada", "HOST_UID=1000", "HOST_GID=1000"}

@@ -21,43 +21,64 @@ import (
 type adoptOptions struct {
 	*program
 	Paths []string
-	Yes   bool
+	// Tmux are names or ids of tmux sessions, on the server at Socket.
+	Tmux   []string
+	Socket string
+	// Marked: also one that another installation of unwind has marked.
+	Marked bool
+	Yes    bool
 }
 
 func newAdoptCommand(p *program) *cobra.Command {
 	o := &adoptOptions{program: p}
 	command := &cobra.Command{
-		Use:   "adopt PATH…",
-		Short: "Have worktrees that leaked released, as those of a terminated session are",
+		Use:   "adopt [PATH…] [--tmux SESSION]",
+		Short: "Have worktrees and tmux sessions that leaked released, as those of a terminated session are",
 		Long: `Register worktrees that nobody holds as those of sessions that are terminated: their
 finalization removes them, or keeps what a person could miss, and "unwind status" shows
 why. Worktrees that lie in one another make one session.
 
+With --tmux, register the tmux session of exactly this name or id as the agent of a
+session that is terminated: its finalization saves its scrollback and ends it, with all
+that runs in it. A tmux session is only ever taken by its name. One to which somebody is
+attached is refused, and so is one that another installation of unwind has marked, unless
+--marked says that nobody will release it. What runs in a worktree goes first: adopt its
+tmux session, and the worktree once that is finalized.
+
 It first shows what would become of each. On a terminal it then asks; otherwise --yes
-says that it may. What a session or a task registered here has is refused, and so is one
-in which a process works, and one that is never removed, such as a main working tree;
-the others are registered all the same, with exit code 65.`,
+says that it may. What a session or a task registered here has is refused, and so is a
+worktree in which a process works, and one that is never removed, such as a main working
+tree; the others are registered all the same, with exit code 65.`,
 		Example: `  unwind adopt ~/wt/old-feature
+  unwind adopt --tmux old-agent --socket /tmp/tmux-1000/default
   unwind adopt --yes $(unwind scan ~/src --json | jq -r 'select(.disposition == "removed").path')`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageError("name the worktrees; %s scan lists them", name)
+			if len(args) == 0 && len(o.Tmux) == 0 {
+				return usageError("name the worktrees or, with --tmux, the tmux sessions; %s scan lists them", name)
 			}
 			o.Paths = args
 			return nil
 		},
 		RunE: runs(o.run),
 	}
-	command.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
+	flags := command.Flags()
+	flags.StringArrayVar(&o.Tmux, "tmux", nil, "name or id of a tmux `session` to end, also several times")
+	flags.StringVar(&o.Socket, "socket", "", "socket of its tmux server; without it, those on which sessions are registered are looked at")
+	flags.BoolVar(&o.Marked, "marked", false, "also a tmux session that another installation of unwind has marked")
+	flags.BoolVar(&o.Yes, "yes", false, "do not ask")
 	return command
 }
 
-// adopted is one worktree with --json.
+// adopted is one worktree, or one tmux session, with --json.
 type adopted struct {
-	Path string `json:"path"`
+	Kind string `json:"kind"`
+	Path string `json:"path,omitempty"`
+	// Socket and Session name a tmux session.
+	Socket  string `json:"socket,omitempty"`
+	Session string `json:"session,omitempty"`
 	// SessionID is the session that it belongs to now; "" if it was refused.
 	SessionID   string               `json:"session_id"`
-	Disposition teardown.Disposition `json:"disposition"` // foreseen
+	Disposition teardown.Disposition `json:"disposition"` // foreseen, of a worktree
 	Code        teardown.Code        `json:"code"`
 	Message     string               `json:"message"`
 }
@@ -75,12 +96,28 @@ func (o *adoptOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(groups) > 0 && !o.Yes && !o.sure(groups) {
+	sessions, refusedTmux, err := o.planTmux(ctx, f)
+	if err != nil {
+		return err
+	}
+	if len(groups)+len(sessions) > 0 && !o.Yes && !o.sure(groups, sessions) {
 		return nil
 	}
 	codes := []exitCode{exitDone}
-	if refused {
+	if refused || refusedTmux {
 		codes = append(codes, exitRefused)
+	}
+	for _, session := range sessions {
+		id, err := o.adoptTmux(ctx, f, session)
+		if err != nil {
+			o.refuseTmux(session, err)
+			codes = append(codes, exitOf(err))
+			continue
+		}
+		if o.json {
+			o.printJSON(adopted{Kind: scannedTmux, Socket: session.socket, Session: session.Name, SessionID: id})
+		}
+		o.say("Registered session %s as terminated, with tmux session %s; a worker ends it.", id, shown(session.Name))
 	}
 	for _, reports := range groups {
 		id, err := o.adopt(ctx, f, reports)
@@ -91,7 +128,7 @@ func (o *adoptOptions) run(ctx context.Context) error {
 		}
 		for _, report := range reports {
 			if o.json {
-				o.printJSON(adopted{Path: report.Path, SessionID: id, Disposition: report.Disposition, Code: report.Code})
+				o.printJSON(adopted{Kind: scannedWorktree, Path: report.Path, SessionID: id, Disposition: report.Disposition, Code: report.Code})
 			}
 		}
 		o.say("Registered session %s as terminated, with %s; a worker releases it.", id, counted(len(reports), "worktree", "worktrees"))
@@ -102,12 +139,14 @@ func (o *adoptOptions) run(ctx context.Context) error {
 func (o *adoptOptions) refuse(reports []worktree.Report, err error) {
 	for _, report := range reports {
 		if o.json {
-			o.printJSON(adopted{Path: report.Path, Disposition: report.Disposition, Code: cmp.Or(teardown.CodeOf(err), teardown.CodeInternal), Message: brief(err)})
+			o.printJSON(adopted{Kind: scannedWorktree, Path: report.Path, Disposition: report.Disposition, Code: codeOr(err), Message: brief(err)})
 			continue
 		}
 		o.note("%s: not adopted: %s", shown(report.Path), brief(err))
 	}
 }
+
+func codeOr(err error) teardown.Code { return cmp.Or(teardown.CodeOf(err), teardown.CodeInternal) }
 
 // plan shows what would become of each, and answers the trees that may be taken.
 func (o *adoptOptions) plan(ctx context.Context, f *facts) (groups [][]worktree.Report, refused bool, err error) {
@@ -168,9 +207,15 @@ func (o *adoptOptions) look(ctx context.Context, f *facts, group []worktree.Targ
 	return reports, nil
 }
 
-func (o *adoptOptions) sure(groups [][]worktree.Report) bool {
-	return o.agreed(fmt.Sprintf("Register %s for removal? What could be lost is kept.", counted(len(slices.Concat(groups...)), "worktree", "worktrees")),
-		"Nothing was registered.")
+func (o *adoptOptions) sure(groups [][]worktree.Report, sessions []foundTmux) bool {
+	var questions []string
+	if worktrees := len(slices.Concat(groups...)); worktrees > 0 {
+		questions = append(questions, fmt.Sprintf("Register %s for removal? What could be lost is kept.", counted(worktrees, "worktree", "worktrees")))
+	}
+	if len(sessions) > 0 {
+		questions = append(questions, fmt.Sprintf("End %s, with all that runs in it?", counted(len(sessions), "tmux session", "tmux sessions")))
+	}
+	return o.agreed(strings.Join(questions, " "), "Nothing was registered.")
 }
 
 // adopt registers one tree, after one more look under its locks.
@@ -209,8 +254,8 @@ func (o *adoptOptions) adopt(ctx context.Context, f *facts, reports []worktree.R
 
 var notInSessionID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
-// adoptedID names a session after its outermost worktree; a path may be adopted
-// again when another worktree has leaked there.
+// adoptedID names a session after its outermost worktree, or its tmux session; the
+// same may be adopted again when another one has leaked there.
 func adoptedID(path string) string {
 	base := strings.Trim(notInSessionID.ReplaceAllString(filepath.Base(path), "-"), "-")
 	var random [4]byte

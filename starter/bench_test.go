@@ -15,6 +15,7 @@ import (
 
 	"unwind/internal/store"
 	"unwind/teardown"
+	"unwind/test/pgtest"
 )
 
 // bench is an installation of its own below a temporary directory: state, roots,
@@ -24,6 +25,7 @@ type bench struct {
 	environment environment
 	root        string // the one root
 	state       string
+	database    string // its URL
 }
 
 func setup(t *testing.T) *bench {
@@ -31,6 +33,7 @@ func setup(t *testing.T) *bench {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	b := &bench{T: t, root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state")}
+	b.database = "sqlite://" + b.state + "/unwind.db"
 	require.NoError(t, os.Mkdir(b.root, 0o700))
 	b.environment = environment{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "USER=tester",
@@ -38,6 +41,17 @@ func setup(t *testing.T) *bench {
 		"TEMPORAL_ADDRESS=127.0.0.1:1", "TEMPORAL_CONFIG_FILE=" + filepath.Join(dir, "none.toml"),
 	}
 	return b
+}
+
+// onBoth are an installation with each database.
+func onBoth(t *testing.T) map[string]*bench {
+	t.Helper()
+	onPostgres := setup(t)
+	onPostgres.database = pgtest.Database(t)
+	_, err := store.Migrate(t.Context(), onPostgres.database)
+	require.NoError(t, err)
+	onPostgres.environment = onPostgres.environment.with("UNWIND_DATABASE_URL=" + onPostgres.database)
+	return map[string]*bench{"sqlite": setup(t), "postgres": onPostgres}
 }
 
 // in is the same installation in a subtest.
@@ -85,7 +99,7 @@ func (b *bench) must(args ...string) string {
 // store opens the database as a finalization would.
 func (b *bench) store() *store.Store {
 	b.Helper()
-	s, err := store.Open(b.Context(), "sqlite://"+b.state+"/unwind.db")
+	s, err := store.Open(b.Context(), b.database)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	return s

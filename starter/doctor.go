@@ -23,6 +23,7 @@ import (
 	"unwind/internal/config"
 	"unwind/internal/store"
 	"unwind/internal/temporalclient"
+	"unwind/teardown"
 )
 
 type doctorOptions struct {
@@ -324,8 +325,25 @@ func (e *examination) worker(ctx context.Context, opened *store.Store, c config.
 	default:
 		e.ok("worker", "seen %s, version %s", ago(host.LastSeen, now()), host.Version)
 	}
+	e.leftOvers(ctx, opened, c)
 	if opened.Dialect() == store.SQLite {
 		e.severalHosts(ctx, opened, c)
+	}
+}
+
+// leftOvers warns of worktrees that nobody holds and that are kept.
+func (e *examination) leftOvers(ctx context.Context, opened *store.Store, c config.Config) {
+	page, err := opened.Strays(ctx, c.Host, "", teardown.MaxDetails)
+	if err != nil {
+		e.fail("left-overs", databaseExit(err), "%s", sentence(err.Error()))
+		return
+	}
+	kept := of(page.Rows, func(stray store.Stray) bool { return stray.State == store.WorktreePreserved && stray.KeptCode != "" })
+	for _, stray := range kept {
+		e.warn("left-overs", "%s", sentence(stray.Why().Message))
+	}
+	if page.Next != "" {
+		e.warn("left-overs", "there may be more; `%s reconcile` says", name)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"unwind/internal/config"
 	"unwind/internal/store"
 	"unwind/internal/temporalclient"
+	"unwind/teardown"
 )
 
 // warnings are what an examination of a kind says, without the results.
@@ -69,6 +70,29 @@ func TestDoctorExplainsDatabaseURLs(t *testing.T) {
 			require.NotContains(t, strings.Join(found, " "), "hush")
 		})
 	}
+}
+
+func TestDoctorSaysWhatIsKeptThatNobodyHolds(t *testing.T) {
+	t.Parallel()
+	b, app := leaky(t)
+	b.session("s1", filepath.Join(b.root, "dirty"), app)
+	b.forget("s1")
+	s := b.store()
+	doctor := func(e *examination, c config.Config) { e.leftOvers(t.Context(), s, c) }
+	require.Empty(t, b.warnings("left-overs", nil, doctor))
+	// As a restore leaves one that it did not take back.
+	detail, err := s.SessionDetail(t.Context(), "s1")
+	require.NoError(t, err)
+	_, err = s.Restore(t.Context(), store.Restoration{SessionID: "s1", Generation: 1})
+	require.NoError(t, err)
+	id := detail.Worktrees[0].Worktree.ID
+	claim, err := s.ClaimStray(t.Context(), id)
+	require.NoError(t, err)
+	require.True(t, claim.Go)
+	require.NoError(t, s.PreservedStray(t.Context(), teardown.WorktreeResult{ID: id, Code: teardown.CodeUntracked, Details: []string{"note.txt"}}, false))
+	found := b.warnings("left-overs", nil, doctor)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], filepath.Join(b.root, "dirty")+", and it is kept (untracked: note.txt)")
 }
 
 // A Postgres without TLS answers a request for it with one letter.

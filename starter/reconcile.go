@@ -76,7 +76,7 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 func (o *reconcileOptions) print(s reconcile.Summary) {
 	o.say("Started %d, already under way %d, woken %d, failed %d.", s.Started, s.UnderWay, s.Woken, s.Failed)
 	o.say("Agents alive %d, gone and recorded as terminated %d, not to be told %d.", s.Alive, s.Terminated, s.Unprobed)
-	o.say("Left-overs being finished %d, worktrees that nobody ever held %d.", s.Converging, s.Unclaimed)
+	o.say("Left-overs being finished %d, worktrees without a holder that are kept %d, that nobody ever held %d.", s.Converging, s.Kept, s.Unclaimed)
 	for _, found := range slices.Concat(s.Failures, s.Notes) {
 		o.note("  %s%s: %s", found.Doing, about(found), sentence(found.Message))
 	}

@@ -14,7 +14,6 @@ import (
 	"unwind/internal/runtime/tmux"
 	"unwind/internal/store"
 	"unwind/internal/worktree"
-	"unwind/teardown"
 )
 
 type scanOptions struct {
@@ -34,8 +33,8 @@ with what removing them would come to and what they hold on disk; and the tmux s
 without an owner, on the servers at --socket and those on which sessions were registered.
 
 What a session or a task that is registered on this host has is left out. Nothing is
-changed, and no repository is looked into beyond this file system. Register some of
-the worktrees for removal with "unwind adopt".`,
+changed, and no repository is looked into beyond this file system. Have some of them
+released with "unwind adopt".`,
 		Example: `  unwind scan ~/src
   unwind scan ~/src --json | jq -r 'select(.disposition == "removed") | .path'
   unwind scan --socket /tmp/tmux-1000/default`,
@@ -270,22 +269,13 @@ func (p *program) progressOf(line *progressLine, doing string, total int) func()
 // tmuxSessions lists those of the servers that were named, or that are known from
 // the facts, that no runtime of ours is.
 func (o *scanOptions) tmuxSessions(ctx context.Context, f *facts) (leaked []leakedTmux, failed bool, err error) {
-	type key struct{ socket, id, tag string }
-	owned := map[key]bool{}
-	var sockets []string
+	owners, err := f.tmuxOwners(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	sockets := owners.sockets
 	for _, socket := range o.Sockets {
 		sockets = append(sockets, o.absolute(socket))
-	}
-	if f != nil {
-		err = f.eachRuntime(ctx, store.RuntimeFilter{Host: f.config.Host, Left: true}, func(rt store.Runtime) {
-			if handle := rt.Handle.V; handle.Kind == teardown.KindTmux && handle.Identity != nil {
-				owned[key{handle.Socket, handle.Identity.SessionID, handle.Identity.Tag}] = true
-				sockets = append(sockets, handle.Socket)
-			}
-		})
-		if err != nil {
-			return nil, false, err
-		}
 	}
 	slices.Sort(sockets)
 	for _, socket := range slices.Compact(sockets) {
@@ -296,7 +286,7 @@ func (o *scanOptions) tmuxSessions(ctx context.Context, f *facts) (leaked []leak
 			continue
 		}
 		for _, s := range listed {
-			if !owned[key{socket, s.ID, s.Tag}] {
+			if _, owned := owners.of(socket, s); !owned {
 				leaked = append(leaked, leakedTmux{Kind: scannedTmux, Socket: socket, Session: s.Name, SessionID: s.ID,
 					CreatedAt: time.Unix(s.Created, 0).UTC(), Tagged: s.Tag != ""})
 			}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,12 +29,17 @@ type scanned struct {
 func leaky(t *testing.T) (b *bench, app string) {
 	t.Helper()
 	b = setup(t)
+	return b, b.leak()
+}
+
+func (b *bench) leak() (app string) {
+	b.Helper()
 	app = b.repository("app")
 	b.worktree(app, "clean")
 	b.worktree(app, "dirty")
 	b.write("dirty/note.txt", "keep me")
 	b.worktree(app, "clean/nested")
-	return b, app
+	return app
 }
 
 func (b *bench) scan(args ...string) map[string]scanned {
@@ -105,7 +111,17 @@ func TestScanOfTmuxServersThatAreNamedOrKnown(t *testing.T) {
 
 func TestAdoptRegistersWhatLeakedAsTerminated(t *testing.T) {
 	t.Parallel()
-	b, app := leaky(t)
+	for dialect, b := range onBoth(t) {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			adoptsWhatLeaked(t, b.in(t))
+		})
+	}
+}
+
+func adoptsWhatLeaked(t *testing.T, b *bench) {
+	t.Helper()
+	app := b.leak()
 	clean, nested, dirty := filepath.Join(b.root, "clean"), filepath.Join(b.root, "clean", "nested"), filepath.Join(b.root, "dirty")
 	require.Equal(t, exitUsage, b.run("adopt", clean).code, "nobody is there to be asked")
 	require.Equal(t, exitUsage, b.run("adopt").code)
@@ -169,6 +185,107 @@ func TestAdoptLeavesWhatSomebodyHasOrWorksIn(t *testing.T) {
 	sessions, err := b.store().Sessions(t.Context(), store.SessionFilter{})
 	require.NoError(t, err)
 	require.Len(t, sessions, 1)
+}
+
+func (b *bench) tmuxSession(socket, name string) {
+	b.Helper()
+	require.NoError(b, exec.Command("tmux", "-S", socket, "-f", "/dev/null", "new-session", "-d", "-s", name, "-c", b.root, "sleep 600").Run())
+}
+
+func TestAdoptTakesATmuxSessionByItsNameOnly(t *testing.T) {
+	t.Parallel()
+	for dialect, b := range onBoth(t) {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			b := b.in(t)
+			socket := b.tmux("held", b.root)
+			b.add(teardown.Manifest{ID: "s1", Runtimes: []teardown.Runtime{{Kind: "tmux", Socket: socket, Session: "held"}}})
+			b.tmuxSession(socket, "leaked one")
+			b.tmuxSession(socket, "leaked")
+			require.Equal(t, exitUsage, b.run("adopt", "--tmux", "leaked").code, "nobody is there to be asked")
+			line := object[adopted](t, b.must("adopt", "--yes", "--json", "--tmux", "leaked"))
+			require.Equal(t, "tmux", line.Kind)
+			require.Equal(t, socket, line.Socket)
+			require.Equal(t, teardown.SourceAdopted, b.source(line.SessionID))
+			detail, err := b.store().SessionDetail(t.Context(), line.SessionID)
+			require.NoError(t, err)
+			require.Len(t, detail.Runtimes, 1)
+			identity := detail.Runtimes[0].Handle.V.Identity
+			require.NotEmpty(t, identity.Tag, "it is pinned, as a session's is that is added")
+			require.NotEmpty(t, identity.Panes)
+			found := b.scan()
+			require.Len(t, found, 1, "a prefix is another one")
+			require.Contains(t, found, "leaked one")
+
+			r := b.run("adopt", "--yes", "--json", "--tmux", "held", "--tmux", "leaked", "--tmux", "none")
+			require.Equal(t, exitRefused, r.code)
+			codes := map[string]teardown.Code{}
+			for _, line := range objects[adopted](t, r.stdout) {
+				require.Empty(t, line.SessionID)
+				codes[line.Session] = line.Code
+			}
+			require.Equal(t, map[string]teardown.Code{"held": teardown.CodeConflict, "leaked": teardown.CodeConflict, "none": teardown.CodeRuntimeUnroutable}, codes)
+			out, err := exec.Command("tmux", "-S", socket, "list-sessions").Output()
+			require.NoError(t, err)
+			require.Equal(t, 3, strings.Count(string(out), "\n"), "a worker ends it, not this")
+		})
+	}
+}
+
+func TestAdoptShowsWhatRunsInATmuxSessionAndAsks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	socket := b.tmux("leaked", b.root)
+	for answer, registered := range map[string]bool{"n\n": false, "y\n": true} {
+		p, out, errs := b.program(answer)
+		p.inTerminal = true
+		require.Zero(t, p.execute(t.Context(), []string{"adopt", "--tmux", "leaked", "--socket", socket}))
+		require.Contains(t, out.String(), "tmux session leaked: would be ended")
+		require.Contains(t, out.String(), "runs sleep (pid ")
+		require.Contains(t, errs.String(), "End 1 tmux session, with all that runs in it? [y/N]")
+		require.Equal(t, registered, strings.Contains(out.String(), "Registered session adopted-leaked-"))
+		if registered {
+			return
+		}
+	}
+}
+
+func TestAdoptLeavesATmuxSessionThatSomebodyHas(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	socket := b.tmux("leaked", b.root)
+	adopt := func(flags ...string) ran {
+		return b.run(append([]string{"adopt", "--yes", "--tmux", "leaked", "--socket", socket}, flags...)...)
+	}
+	tmux := func(args ...string) string {
+		out, err := exec.Command("tmux", append([]string{"-S", socket}, args...)...).Output()
+		require.NoError(t, err)
+		return strings.TrimSpace(string(out))
+	}
+	own := b.in(t)
+	own.environment = b.environment.with("TMUX=" + socket + "," + tmux("display-message", "-p", "#{pid}") + ",0")
+	r := own.run("adopt", "--yes", "--tmux", "leaked", "--socket", socket)
+	require.Equal(t, exitRefused, r.code)
+	require.Contains(t, r.stderr, "is the one that this command runs in")
+
+	// A client in control mode needs no terminal.
+	client := exec.Command("tmux", "-S", socket, "-C", "attach-session", "-t", "leaked")
+	input, err := client.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, client.Start())
+	t.Cleanup(func() { _ = input.Close(); _ = client.Wait() })
+	require.Eventually(t, func() bool { return tmux("display-message", "-p", "-t", "leaked:", "#{session_attached}") == "1" }, time.Minute, 20*time.Millisecond)
+	r = adopt()
+	require.Equal(t, exitRefused, r.code)
+	require.Contains(t, r.stderr, "is being looked at by 1 client; detach first")
+	tmux("detach-client", "-s", "leaked")
+	require.Eventually(t, func() bool { return tmux("display-message", "-p", "-t", "leaked:", "#{session_attached}") == "0" }, time.Minute, 20*time.Millisecond)
+
+	tmux("set-option", "-t", "leaked:", "@unwind_run", "of-another-installation")
+	r = adopt()
+	require.Equal(t, exitRefused, r.code)
+	require.Contains(t, r.stderr, "give --marked")
+	require.Equal(t, exitDone, adopt("--marked").code)
 }
 
 func TestAdoptedIDIsValid(t *testing.T) {

@@ -3,13 +3,18 @@ package test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	workflowpb "go.temporal.io/api/workflow/v1"
 
 	"unwind/teardown"
+	"unwind/test/pgtest"
 )
 
 // halfWay installs, adds a session and has its finalization wait at a point.
@@ -69,17 +74,35 @@ func TestWorkflowTerminatedByHandWhileAStepRuns(t *testing.T) {
 
 func TestDatabaseRestartedWhileAStepRuns(t *testing.T) {
 	t.Parallel()
-	i := installOnPostgres(t)
-	direct := i.database
-	wire := newWire(t, direct)
-	i.database = wire.url
-	a, _, goOn := i.halfWay(t, "runtime destroyed")
-	wire.cut() // what a client sees of a restart
-	goOn()
-	i.until("asked in vain", func() bool { return wire.refusals() > 0 })
-	wire.mend()
-	i.database = direct
-	i.requireDoneOnce(t, a)
+	for name, how := range map[string]syscall.Signal{"in order": pgtest.Fast, "as by a crash": pgtest.Immediate} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := install(t)
+			i.env = []string{hourly}
+			server := pgtest.StartPrivate(t)
+			i.database = server.URL
+			i.must("migrate")
+			a, _, goOn := i.halfWay(t, "runtime destroyed")
+			server.Stop(t, how)
+			goOn()
+			i.until("asked in vain", func() bool { return i.triedAgain(a) })
+			server.Start(t)
+			i.requireDoneOnce(t, a)
+			// The worker hears of terminations again, too.
+			next := i.agent("s2")
+			i.add(next)
+			i.sql("UPDATE sessions SET terminated_at = now() WHERE id = '" + next.id + "'")
+			i.requireDoneOnce(t, next)
+		})
+	}
+}
+
+// triedAgain: a step of the session's finalization is at its second attempt.
+func (i *installation) triedAgain(a *agent) bool {
+	i.t.Helper()
+	run, err := i.client.DescribeWorkflow(i.t.Context(), teardown.FinalizeSessionID(a.id), "")
+	require.NoError(i.t, err)
+	return slices.ContainsFunc(run.RawResponse.GetPendingActivities(), func(step *workflowpb.PendingActivityInfo) bool { return step.GetAttempt() > 1 })
 }
 
 // The facts' times come from a clock that was wrong by years, in both
@@ -128,6 +151,17 @@ func TestRowsWithNonsenseStopNobodyElse(t *testing.T) {
 		i.sql("INSERT INTO sessions (id, host, generation, terminated_at, created_at, updated_at) VALUES ("+id+", 'h1', -3, "+at+", "+at+", "+at+")",
 			"INSERT INTO worktrees (id, host, repository, path, state, created_at, updated_at) VALUES ("+id+", 'h1', 'nowhere', 'over/there', 'active', "+at+", "+at+")",
 			"INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at, released_at) VALUES ("+id+", 'session', "+id+", -3, "+at+", "+at+")")
+		waits := map[string]string{strings.Trim(id, "'"): teardown.ReasonAttemptsExhausted}
+		for n := range 3 {
+			waits[prefix+strconv.Itoa(n)+strconv.Itoa(len(at))] = teardown.ReasonRuntimeRefused
+		}
+		if strings.HasPrefix(i.database, "sqlite:") { // Postgres has no room for it
+			id := "'" + prefix + "bytes'"
+			i.sql("INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) VALUES ("+id+", 'h1', "+at+", "+at+", "+at+")",
+				"INSERT INTO worktrees (id, host, repository, path, state, created_at, updated_at) VALUES ("+id+", 'h1', '/src', '/gone', 'removed', "+at+", "+at+")",
+				"INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at, bytes) VALUES ("+id+", 'session', "+id+", 1, "+at+", 'many')")
+			waits[strings.Trim(id, "'")] = teardown.ReasonAttemptsExhausted
+		}
 		w := i.worker()
 		i.must("terminate", sound.id)
 		i.killAgent(gone)
@@ -137,28 +171,42 @@ func TestRowsWithNonsenseStopNobodyElse(t *testing.T) {
 		i.requireReleased(sound)
 		i.requireReleased(gone)
 		i.untilLogged(w, "Not everything could be reconciled")
-		// One that can be worked on waits for a person, with the reason.
-		i.untilParked(s, strings.Trim(id, "'"), teardown.ReasonAttemptsExhausted)
+		// Each waits for a person, with the reason, and is left alone from then on.
+		runs := map[string]string{}
+		for id, reason := range waits {
+			i.until(id+" parked", func() bool { parked, code := i.parkedReason(id); return parked == reason && code != "" })
+			run, err := i.client.DescribeWorkflow(t.Context(), teardown.FinalizeSessionID(id), "")
+			require.NoError(t, err)
+			runs[id] = run.WorkflowExecution.RunID
+		}
 		require.Contains(t, finalization(t, s, strings.Trim(id, "'")).FailureMessage, "over/there")
+		_, code := i.parkedReason(prefix + "1" + strconv.Itoa(len(at)))
+		require.Equal(t, teardown.CodeRuntimeUnroutable, code)
+		require.Contains(t, i.must("status", prefix+"1"+strconv.Itoa(len(at))).out, "correct its handle in the database")
 		answer := i.unwind("reconcile")
 		require.Contains(t, answer.out+answer.errors, `"gremlin" is not known`)
 		require.Contains(t, answer.out+answer.errors, "correct its handle in the database")
+		for id, before := range runs {
+			run, err := i.client.DescribeWorkflow(t.Context(), teardown.FinalizeSessionID(id), "")
+			require.NoError(t, err)
+			require.Equal(t, before, run.WorkflowExecution.RunID, "%s was begun again", id)
+		}
 	})
+}
+
+// parkedReason reads the row by itself: others of the session may be unreadable.
+func (i *installation) parkedReason(id string) (reason string, code teardown.Code) {
+	i.t.Helper()
+	i.query("SELECT parked_reason, failure_code FROM finalizations WHERE parked_at IS NOT NULL AND holder_id = '"+id+"'", &reason, &code)
+	return reason, code
 }
 
 // Ten thousand sessions were terminated while no worker ran. One that is
 // terminated now does not wait for them.
 func TestBacklogAtBootDoesNotStarveANewSession(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, i *installation) {
-		i.env = []string{hourly, "UNWIND_START_RATE=20"}
-		i.must("list") // makes the database
-		at := "'2026-01-02 03:04:05+00:00'"
-		if strings.HasPrefix(i.database, "postgres") {
-			at += "::timestamptz"
-		}
-		i.sql(`WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
-			INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) SELECT 'backlog-` +
-			strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + `-' || n, 'h1', ` + at + `, ` + at + `, ` + at + ` FROM numbers`)
+		i.env = []string{hourly}
+		i.backlog(10_000)
 		a := i.agent("z-new")
 		i.add(a)
 		w := i.worker()
@@ -168,7 +216,37 @@ func TestBacklogAtBootDoesNotStarveANewSession(t *testing.T) {
 		i.requireReleased(a)
 		loads, err := i.store().HostLoads(t.Context())
 		require.NoError(t, err)
-		require.Greater(t, loads[0].UnderWay, 5000, "the backlog is started at a bounded rate")
+		require.Greater(t, loads[0].UnderWay, 5000, "it did not come after them")
 		w.kill()
 	})
+}
+
+// More than a page, and more than are under way at once.
+func TestBacklogAtBootIsFinished(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		i.env = []string{"UNWIND_START_RATE=1000"}
+		i.backlog(220)
+		i.worker()
+		s := i.store()
+		require.Eventually(t, func() bool {
+			loads, err := s.HostLoads(t.Context())
+			return err == nil && loads[0].UnderWay == 0
+		}, 5*patience, 100*time.Millisecond, "some are never finished")
+		var finished int
+		i.query("SELECT COUNT(*) FROM finalizations WHERE outcome = 'finalized' AND round = 1", &finished)
+		require.Equal(t, 220, finished)
+	})
+}
+
+// backlog makes a database with terminated sessions that hold nothing.
+func (i *installation) backlog(n int) {
+	i.t.Helper()
+	i.must("list")
+	at := "'2026-01-02 03:04:05+00:00'"
+	if strings.HasPrefix(i.database, "postgres") {
+		at += "::timestamptz"
+	}
+	i.sql(`INSERT INTO sessions (id, host, terminated_at, created_at, updated_at)
+		WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ` + strconv.Itoa(n) + `)
+		SELECT 'backlog-` + strings.TrimPrefix(filepath.Base(i.dir), directoryPrefix) + `-' || n, 'h1', ` + at + `, ` + at + `, ` + at + ` FROM numbers`)
 }

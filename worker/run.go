@@ -37,6 +37,9 @@ const (
 	againLimit = 10 * time.Second
 	// catchUpLimit is how long the first pass keeps this host's work waiting.
 	catchUpLimit = 10 * time.Second
+	// startFor is how long a pass starts what has never begun, before the next one
+	// looks for everything else again.
+	startFor = 20 * time.Second
 	// databaseInterval is how often the database's file is looked at.
 	databaseInterval = time.Second
 	// A host that missed this many passes in a row counts as away, but not before
@@ -194,9 +197,9 @@ func (w *process) startLoop() (caughtUp <-chan struct{}) {
 	parts.Go(func() { reconcile.Listen(ctx, w.reconciliation(), told, poke) })
 	parts.Go(func() { w.watchDatabase(ctx) })
 	parts.Go(func() {
-		reconcile.Logged(ctx, w.reconciliation())
+		more := reconcile.Logged(ctx, w.reconciliation())
 		close(first)
-		reconcile.Loop(ctx, w.cfg.ReconcileInterval, poke, w.pass)
+		reconcile.Loop(ctx, w.cfg.ReconcileInterval, poke, more, w.pass)
 	})
 	w.endLoop = func() {
 		cancel()
@@ -225,14 +228,15 @@ func (w *process) watchDatabase(ctx context.Context) {
 
 // pass reconciles, and registers the search attributes again should Temporal
 // have lost its data: without them no workflow would go on.
-func (w *process) pass(ctx context.Context) {
-	reconcile.Logged(ctx, w.reconciliation())
+func (w *process) pass(ctx context.Context) (more bool) {
+	more = reconcile.Logged(ctx, w.reconciliation())
 	w.pruneSnapshots(ctx)
 	bounded, cancel := context.WithTimeout(ctx, againLimit)
 	defer cancel()
 	if err := w.registerSearchAttributes(bounded); err != nil && ctx.Err() == nil {
 		w.logger.Warn("The search attributes may be missing; the next pass looks again", "error", err)
 	}
+	return more
 }
 
 func (w *process) reconciliation() reconcile.Deps {
@@ -240,7 +244,7 @@ func (w *process) reconciliation() reconcile.Deps {
 		Store: w.store, Temporal: w.temporal, TaskQueue: w.cfg.TaskQueue, Logger: w.logger, Serving: true,
 		Host:     store.Host{ID: w.cfg.Host, Name: w.cfg.HostName, Version: version.String()},
 		Runtimes: kinds.All(), Worktrees: w.engine(), Locks: w.cfg.Locks(), Policy: w.cfg.Policy,
-		StartsPerSecond: w.cfg.StartsPerSecond,
+		StartsPerSecond: w.cfg.StartsPerSecond, StartFor: startFor,
 	}
 }
 

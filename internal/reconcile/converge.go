@@ -10,13 +10,14 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"unwind/internal/store"
 	"unwind/teardown"
 )
 
-// lookAgainAfter is how long a worktree that was kept, and that no finalization
-// will look at again, is left alone before it is looked at once more.
+// lookAgainAfter is how long what was kept, or failed as often as allowed, is left
+// alone before it is looked at once more: a person has to do something first.
 const lookAgainAfter = time.Hour
 
 // convergeAll has finished what no finalization will: each by a workflow of its
@@ -28,6 +29,10 @@ func (p *pass) convergeAll(ctx context.Context) {
 		ids, err := p.Store.Vanished(ctx, p.Host.ID, after, pageSize)
 		return paged(ids, func(id string) string { return id }), err
 	}, p.releaseVanished)
+	each(ctx, p, "look for where vanished sessions ran", func(ctx context.Context, after string) (store.Page[string], error) {
+		ids, err := p.Store.Hostless(ctx, after, pageSize)
+		return paged(ids, func(id string) string { return id }), err
+	}, p.noteHostless)
 	each(ctx, p, "finish", func(ctx context.Context, after string) (store.Page[store.Stray], error) {
 		page, err := p.Store.Strays(ctx, p.Host.ID, after, pageSize)
 		for _, row := range page.Unreadable {
@@ -43,15 +48,26 @@ func (p *pass) releaseVanished(ctx context.Context, sessionID string) {
 		teardown.ConvergeInput{SessionID: sessionID})
 }
 
+// noteHostless: what is at its paths on this host need not be what it left.
+func (p *pass) noteHostless(_ context.Context, sessionID string) {
+	p.noted(Finding{SessionID: sessionID, Doing: "release what the vanished session holds"}, &teardown.Error{
+		Code: teardown.CodeSessionNotFound, Message: fmt.Sprintf(
+			"Runtimes or resources are registered for session %s, which has no row, and nothing says on which host; release them by hand and delete their rows", sessionID)})
+}
+
 func (p *pass) finishStray(ctx context.Context, stray store.Stray) {
 	about := Finding{WorktreeID: stray.ID, Doing: "finish"}
+	if stray.State == store.WorktreePreserved && stray.KeptCode != "" {
+		p.done.Kept++
+		p.noted(about, stray.Why())
+	}
 	switch {
 	case !stray.Leased && stray.State != store.WorktreeDeleting:
 		p.done.Unclaimed++
 		p.noted(about, &teardown.Error{Code: teardown.CodeNotRegistered, Message: fmt.Sprintf(
 			"Nobody has ever held the worktree %s, so it is left alone; remove it with `unwind worktree remove`", stray.Path)})
 		return
-	case stray.State == store.WorktreePreserved && time.Since(stray.UpdatedAt) < lookAgainAfter && stray.UpdatedAt.Before(time.Now()):
+	case stray.State == store.WorktreePreserved && stray.KeptCode != "" && lately(stray.UpdatedAt):
 		return
 	case !filepath.IsAbs(stray.Path) || filepath.Clean(stray.Path) != stray.Path:
 		p.failed(about, &teardown.Error{Code: teardown.CodeUnsafeTarget, Message: fmt.Sprintf(
@@ -61,7 +77,13 @@ func (p *pass) finishStray(ctx context.Context, stray store.Stray) {
 	p.converge(ctx, about, teardown.ConvergeInput{WorktreeID: stray.ID})
 }
 
-// converge starts the workflow, or finds the one that is under way.
+// lately: less than lookAgainAfter ago. A time that is still to come is none that
+// could be waited for.
+func lately(at time.Time) bool { return time.Since(at) < lookAgainAfter && at.Before(time.Now()) }
+
+// converge starts the workflow, or finds the one that is under way. One that
+// failed lately is noted instead, with why; a person who asks by hand has it tried
+// again all the same.
 func (p *pass) converge(ctx context.Context, about Finding, in teardown.ConvergeInput) {
 	p.call(ctx, about, func(ctx context.Context) error {
 		if err := teardown.ValidateID(in.WorktreeID + in.SessionID); err != nil {
@@ -72,7 +94,17 @@ func (p *pass) converge(ctx context.Context, about Finding, in teardown.Converge
 		if taskQueue == "" {
 			taskQueue = teardown.DefaultTaskQueue
 		}
-		_, err := p.Temporal.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		failure, err := p.failedLately(ctx, teardown.ConvergeID(in))
+		if err != nil {
+			return err
+		}
+		if failure != nil {
+			p.noted(about, failure)
+			if p.Serving {
+				return nil
+			}
+		}
+		_, err = p.Temporal.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 			ID:                                       teardown.ConvergeID(in),
 			TaskQueue:                                taskQueue,
 			WorkflowIDConflictPolicy:                 enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
@@ -89,4 +121,25 @@ func (p *pass) converge(ctx context.Context, about Finding, in teardown.Converge
 		}
 		return err
 	})
+}
+
+// failedLately answers why the last run of a workflow failed, nil if it did not,
+// or not lately.
+func (p *pass) failedLately(ctx context.Context, workflowID string) (why, err error) {
+	run, err := p.Temporal.Client.DescribeWorkflow(ctx, workflowID, "")
+	var missing *serviceerror.NotFound
+	switch {
+	case errors.As(err, &missing):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case run.Status != enumspb.WORKFLOW_EXECUTION_STATUS_FAILED || run.WorkflowCloseTime == nil || !lately(*run.WorkflowCloseTime):
+		return nil, nil
+	}
+	failed := p.Temporal.Client.GetWorkflow(ctx, workflowID, run.WorkflowExecution.RunID).Get(ctx, nil)
+	var said *temporal.ApplicationError
+	if !errors.As(failed, &said) {
+		return nil, failed // it could not be read
+	}
+	return &teardown.Error{Code: teardown.Code(said.Type()), Message: said.Message()}, nil
 }

@@ -11,16 +11,21 @@ import (
 const jitter = 0.2
 
 // Loop pauses and does a pass, over and over, until ctx ends. What comes from
-// poke ends the pause.
-func Loop(ctx context.Context, interval time.Duration, poke <-chan struct{}, pass func(context.Context)) {
+// poke ends the pause, and there is none while a pass answers that there is more
+// to do.
+func Loop(ctx context.Context, interval time.Duration, poke <-chan struct{}, more bool, pass func(context.Context) (more bool)) {
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-poke:
-		case <-time.After(pause(interval, rand.Float64())):
+		if !more {
+			select {
+			case <-ctx.Done():
+			case <-poke:
+			case <-time.After(pause(interval, rand.Float64())):
+			}
 		}
-		pass(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		more = pass(ctx)
 	}
 }
 
@@ -51,11 +56,13 @@ func pause(interval time.Duration, random float64) time.Duration {
 
 // Logged does one pass and logs it: what changed something as information, what
 // failed as a warning.
-func Logged(ctx context.Context, d Deps) {
+//
+// It answers whether there is more to start, which another pass goes on with.
+func Logged(ctx context.Context, d Deps) (more bool) {
 	summary, err := Once(ctx, d)
 	logger := d.Logger.With("started", summary.Started, "under_way", summary.UnderWay, "woken", summary.Woken,
 		"alive", summary.Alive, "terminated", summary.Terminated, "unprobed", summary.Unprobed,
-		"converging", summary.Converging, "unclaimed", summary.Unclaimed, "failed", summary.Failed)
+		"converging", summary.Converging, "kept", summary.Kept, "unclaimed", summary.Unclaimed, "failed", summary.Failed)
 	for _, note := range summary.Notes {
 		d.Logger.Debug("Left alone", "session", note.SessionID, "worktree", note.WorktreeID, "doing", note.Doing, "why", note.Message)
 	}
@@ -68,4 +75,5 @@ func Logged(ctx context.Context, d Deps) {
 	default:
 		logger.Debug("Reconciled")
 	}
+	return summary.More
 }

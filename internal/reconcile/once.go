@@ -56,6 +56,13 @@ type Deps struct {
 	// StartsPerSecond bounds how many workflows a pass starts or wakes; zero means
 	// DefaultStartsPerSecond.
 	StartsPerSecond int
+	// Window is how many of the runs that a pass has started may be under way at once;
+	// zero means DefaultWindow. More than a worker has in hand wait in Temporal's
+	// queues, where a session that is terminated meanwhile would come after them all.
+	Window int
+	// StartFor is how long a pass goes on to start what has never begun, zero as long
+	// as there is some: what else a pass looks for must not wait for a long backlog.
+	StartFor time.Duration
 }
 
 // Summary counts what one pass did.
@@ -77,9 +84,14 @@ type Summary struct {
 	// will: worktrees without a holder, what vanished sessions hold, and what is
 	// still to be made for unarchived tasks.
 	Converging int `json:"converging"`
+	// Kept worktrees are held by nobody and were found to hold what could be lost;
+	// the notes say what.
+	Kept int `json:"kept"`
 	// Unclaimed worktrees are registered and were never leased: nobody's to remove.
 	Unclaimed int `json:"unclaimed"`
 	Failed    int `json:"failed"`
+	// More: the pass ended while there was more to start.
+	More bool `json:"more"`
 	// Failures and Notes list the first teardown.MaxDetails. A note says what was
 	// found and left alone. An empty ID stands for a whole part of the pass.
 	Failures []Finding `json:"failures,omitempty"`

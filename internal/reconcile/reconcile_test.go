@@ -201,9 +201,36 @@ func TestWakesWhatWaitedForThisHostAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestABacklogIsStartedInPartsThatAreWorkedOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Window, b.StartFor = 3, time.Second
+	var ids []string
+	for i := range 7 {
+		ids = append(ids, fmt.Sprintf("s%d", i))
+	}
+	b.terminate(here, ids...)
+	// Nobody works on what is started, which is found out after longer than a pass
+	// may start.
+	summary := b.once()
+	require.Equal(t, 4, summary.Started, "the fourth after the first three were given up")
+	require.True(t, summary.More)
+	require.Zero(t, summary.Failed)
+	summary = b.once()
+	require.Positive(t, summary.UnderWay)
+	b.finalizer()
+	total := 4 + summary.Started
+	require.Eventually(t, func() bool {
+		summary := b.once()
+		total += summary.Started
+		return !summary.More && total == len(ids)
+	}, time.Minute, 10*time.Millisecond)
+}
+
 func TestGoesThroughAllPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.Window = 1000
 	var ids []string
 	for i := range 220 {
 		ids = append(ids, fmt.Sprintf("s%03d", i))
@@ -256,7 +283,7 @@ func TestOneFailureStopsNothing(t *testing.T) {
 
 	printed, err := json.Marshal(summary)
 	require.NoError(t, err)
-	require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"alive":0,"terminated":0,"unprobed":0,"converging":0,"unclaimed":0,"failed":1,"failures":[{"session_id":"s2","doing":"start",`)
+	require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"alive":0,"terminated":0,"unprobed":0,"converging":0,"kept":0,"unclaimed":0,"failed":1,"more":false,"failures":[{"session_id":"s2","doing":"start",`)
 }
 
 func TestDoesNotAskAnAbsentTemporalForEverySession(t *testing.T) {
@@ -279,7 +306,7 @@ func TestAnswersTheFirstErrorOfTheDatabase(t *testing.T) {
 	require.NoError(t, b.Store.Close())
 	summary, err := reconcile.Once(t.Context(), b.Deps)
 	require.NotEmpty(t, teardown.CodeOf(err))
-	require.Equal(t, 10, summary.Failed, "each part was tried")
+	require.Equal(t, 11, summary.Failed, "each part was tried")
 	require.Equal(t, "record that this host was seen", summary.Failures[0].Doing)
 }
 
@@ -352,7 +379,7 @@ func TestLoopGoesOnUntilItIsEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		reconcile.Loop(ctx, 20*time.Millisecond, nil, func(ctx context.Context) { reconcile.Logged(ctx, b.Deps) })
+		reconcile.Loop(ctx, 20*time.Millisecond, nil, false, func(ctx context.Context) bool { return reconcile.Logged(ctx, b.Deps) })
 		close(ended)
 	}()
 	for _, id := range []string{"first", "second"} {

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -13,10 +14,6 @@ import (
 	"unwind/teardown"
 )
 
-// unbegunPage is longer than other pages: each costs a look at every terminated
-// session.
-const unbegunPage = 2000
-
 // newestAgainAfter is how long a pass goes on with what is under way before it
 // looks again for what has never begun.
 const newestAgainAfter = 5 * time.Second
@@ -26,29 +23,83 @@ const newestAgainAfter = 5 * time.Second
 // must not keep a new one waiting.
 func (p *pass) startAll(ctx context.Context) {
 	p.unanswered = 0
-	tried := map[string]bool{}
+	began, tried, under := time.Now(), map[string]bool{}, &window{}
 	once := func(ctx context.Context, due store.Due) {
-		if !tried[due.SessionID] {
-			tried[due.SessionID] = true
-			p.startDue(ctx, due)
+		if tried[due.SessionID] {
+			return
+		}
+		p.awaitRoom(ctx, under)
+		tried[due.SessionID] = true
+		if p.startDue(ctx, due) {
+			under.ids = append(under.ids, due.SessionID)
 		}
 	}
-	neverBegun := func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		return p.Store.NeverBegun(ctx, after, unbegunPage, time.Now())
+	inTime := func(ctx context.Context, due store.Due) {
+		if p.StartFor > 0 && time.Since(began) > p.StartFor {
+			p.done.More = true
+			return
+		}
+		once(ctx, due)
 	}
-	each(ctx, p, "start", neverBegun, once)
+	neverBegun := func(ctx context.Context, after string) (store.Page[store.Due], error) {
+		if p.done.More {
+			return store.Page[store.Due]{}, nil
+		}
+		return p.Store.NeverBegun(ctx, after, pageSize, time.Now())
+	}
+	each(ctx, p, "start", neverBegun, inTime)
 	looked := time.Now()
 	each(ctx, p, "start", func(ctx context.Context, after string) (store.Page[store.Due], error) {
 		if time.Since(looked) > newestAgainAfter && !p.away() {
-			each(ctx, p, "start", neverBegun, once)
+			each(ctx, p, "start", neverBegun, inTime)
 			looked = time.Now()
 		}
 		return p.Store.UnderWay(ctx, after, pageSize, time.Now())
 	}, once)
 }
 
-func (p *pass) startDue(ctx context.Context, due store.Due) {
+// startDue reports whether a run was started.
+func (p *pass) startDue(ctx context.Context, due store.Due) bool {
+	before := p.done.Started
 	p.call(ctx, Finding{SessionID: due.SessionID, Doing: "start"}, func(ctx context.Context) error { return p.start(ctx, due) })
+	return p.done.Started > before
+}
+
+const (
+	// DefaultWindow is more than a worker has in hand.
+	DefaultWindow = 100
+	// roomEvery is how often a pass looks whether they are done.
+	roomEvery = 200 * time.Millisecond
+	// stuckAfter none of them was done, nobody works on them, or their host is away:
+	// then they are not waited for.
+	stuckAfter = 5 * time.Second
+)
+
+// window holds the sessions that were started and may be under way.
+type window struct{ ids []string }
+
+// awaitRoom returns when another one may be started.
+func (p *pass) awaitRoom(ctx context.Context, under *window) {
+	size := cmp.Or(p.Window, DefaultWindow)
+	for moved := time.Now(); len(under.ids) >= size && ctx.Err() == nil; {
+		left, err := p.Store.StillDue(ctx, under.ids)
+		if err != nil {
+			return // the pass will hear of it
+		}
+		if len(left) < len(under.ids) {
+			moved = time.Now()
+		}
+		under.ids = left
+		if time.Since(moved) > stuckAfter {
+			under.ids = nil
+		}
+		if len(under.ids) >= size {
+			select {
+			case <-ctx.Done():
+			case <-time.After(roomEvery):
+			}
+		}
+	}
 }
 
 // start starts a session's finalization, or finds the run that is under way. The

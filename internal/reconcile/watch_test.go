@@ -192,7 +192,15 @@ func TestConvergesWhatNoFinalizationWill(t *testing.T) {
 	for _, w := range []store.NewWorktree{staying, unclaimed, held} {
 		require.DirExists(t, w.Path)
 	}
-	require.Zero(t, b.once().Converging, "what was looked at lately is left alone")
+	summary = b.once()
+	require.Zero(t, summary.Converging, "what was looked at lately is left alone")
+	require.Equal(t, 1, summary.Kept)
+	noted := map[string]teardown.Code{}
+	for _, note := range summary.Notes {
+		noted[note.WorktreeID] = note.Code
+	}
+	require.Equal(t, map[string]teardown.Code{"staying": teardown.CodeUntracked, "unclaimed": teardown.CodeNotRegistered}, noted)
+	require.Contains(t, summary.Notes[0].Message+summary.Notes[len(summary.Notes)-1].Message, "draft.md")
 
 	// An hour later it has become clean.
 	require.NoError(t, os.Remove(filepath.Join(staying.Path, "draft.md")))
@@ -200,6 +208,30 @@ func TestConvergesWhatNoFinalizationWill(t *testing.T) {
 	require.Equal(t, 1, b.once().Converging)
 	b.untilState("staying", store.WorktreeRemoved)
 	require.NoDirExists(t, staying.Path)
+}
+
+func TestWhatFailedLatelyIsNotedAndNotStartedAgain(t *testing.T) {
+	t.Parallel()
+	b := machine(t)
+	b.Policy = teardown.Policy{InitialIntervalMS: 50, MaximumIntervalMS: 100, MaximumAttempts: 3, StepTimeoutMS: 20_000, HeartbeatMS: 5000, HostTimeoutMS: 60_000}
+	b.steps()
+	b.agent("gone")
+	b.exec("UPDATE runtimes SET handle = 'nonsense'")
+	b.exec("DELETE FROM sessions WHERE id = 'gone'")
+	require.Equal(t, 1, b.once().Converging)
+	run := b.Temporal.Client.GetWorkflow(t.Context(), teardown.ConvergeID(teardown.ConvergeInput{SessionID: "gone"}), "")
+	require.Error(t, run.Get(t.Context(), nil))
+	summary := b.once()
+	require.Zero(t, summary.Converging)
+	require.Zero(t, summary.Failed)
+	require.Len(t, summary.Notes, 1)
+	require.Equal(t, "gone", summary.Notes[0].SessionID)
+	require.Equal(t, teardown.CodeRuntimeUnroutable, summary.Notes[0].Code)
+	require.Contains(t, summary.Notes[0].Message, "correct its handle in the database")
+	b.Serving = false
+	summary = b.once()
+	require.Equal(t, 1, summary.Converging, "who asks by hand may have put it right")
+	require.Len(t, summary.Notes, 1)
 }
 
 func TestOneBadRowStopsNothingAndIsReported(t *testing.T) {

@@ -12,11 +12,13 @@ type Set map[string]Kind
 // For returns the kind of rt, or an error with CodeRuntimeUnroutable.
 func (s Set) For(rt teardown.Runtime) (Kind, error) {
 	kind, ok := s[rt.Kind]
-	if !ok {
-		return nil, Unroutable("The runtime's kind %q is not known; use %s or %s.",
-			rt.Kind, teardown.KindTmux, teardown.KindProcess)
+	switch {
+	case ok:
+		return kind, nil
+	case rt.Kind == "":
+		return nil, Unroutable("The record of the runtime cannot be read or names no kind; correct its handle in the database, or end it by hand and confirm that it is gone.")
 	}
-	return kind, nil
+	return nil, Unroutable("The runtime's kind %q is not known; use %s or %s.", rt.Kind, teardown.KindTmux, teardown.KindProcess)
 }
 
 // Probed is the answer for one of several runtimes.

@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 		detailPromises, faultPromises, finishPromises, forgePromises, forkPromises, hostPromises, leasePromises, listPromises, observePromises,
 		parkPromises, releasePromises, resourcePromises, restorePromises, resultPromises, retryPromises, runtimePromises,
 		sessionPromises, snapshotPromises, startPromises, strayPromises, taskPromises, treePromises, turnPromises, unboundPromises,
-		vanishedPromises, watchPromises, worktreePromises)
+		unreadablePromises, vanishedPromises, watchPromises, worktreePromises)
 	for _, dialect := range dialects {
 		t.Run(string(dialect), func(t *testing.T) {
 			t.Parallel()

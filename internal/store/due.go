@@ -22,13 +22,22 @@ type dueRow struct {
 	Due
 	HeldUntil *time.Time `db:"held_until"`
 	HeldBy    string     `db:"held_by"`
+	// Begun: it was begun after all.
+	Begun bool `db:"begun"`
+}
+
+func (r dueRow) at(at time.Time) bool {
+	return !r.Begun && !(Session{HeldUntil: r.HeldUntil, HeldBy: r.HeldBy}).Held(at)
 }
 
 const (
-	neverBegunQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by FROM sessions s
-		WHERE s.terminated_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM finalizations f
-			WHERE f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation)`
-	underWayQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by
+	// begun_generation, which triggers keep, narrows the search down to an index of
+	// those that are left. finalizations decides, but not in the WHERE clause, nor by
+	// EXISTS: no database can tell how few are left, and Postgres would read all.
+	neverBegunQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by, (SELECT COUNT(*) FROM finalizations f
+			WHERE f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation) > 0 AS begun
+		FROM sessions s WHERE s.terminated_at IS NOT NULL AND (s.begun_generation IS NULL OR s.begun_generation <> s.generation)`
+	underWayQuery = `SELECT s.id, s.host, s.generation, s.held_until, s.held_by, FALSE AS begun
 		FROM finalizations f JOIN sessions s ON s.id = f.holder_id AND s.generation = f.generation
 		WHERE f.holder_kind = 'session' AND f.finished_at IS NULL AND f.parked_at IS NULL AND s.terminated_at IS NOT NULL`
 )
@@ -52,7 +61,7 @@ func (s *Store) due(ctx context.Context, statement, after string, limit int, at 
 		rows, err := pageOf[dueRow](ctx, q, s.at, limit, statement, after, limit)
 		page = Page[Due]{Unreadable: rows.Unreadable, Next: rows.Next}
 		for _, r := range rows.Rows {
-			if !(Session{HeldUntil: r.HeldUntil, HeldBy: r.HeldBy}).Held(at) {
+			if r.at(at) {
 				page.Rows = append(page.Rows, r.Due)
 			}
 		}
@@ -66,14 +75,25 @@ func (s *Store) DueSession(ctx context.Context, id string, at time.Time) (due Du
 	err = s.read(ctx, func(q queries) error {
 		var row dueRow
 		for _, statement := range []string{neverBegunQuery, underWayQuery} {
-			if found, err = q.one(ctx, &row, statement+" AND s.id = ?", id); err != nil || found {
+			if found, err = q.one(ctx, &row, statement+" AND s.id = ?", id); err != nil || found && !row.Begun {
 				break
 			}
 		}
-		due, found = row.Due, found && !Session{HeldUntil: row.HeldUntil, HeldBy: row.HeldBy}.Held(at)
+		due, found = row.Due, found && row.at(at)
 		return err
 	})
 	return due, found, err
+}
+
+// StillDue answers which of these sessions are due still, begun or not.
+func (s *Store) StillDue(ctx context.Context, ids []string) (due []string, err error) {
+	err = s.read(ctx, func(q queries) error {
+		due = nil
+		return q.among(ctx, &due, `SELECT s.id FROM sessions s LEFT JOIN finalizations f
+				ON f.holder_kind = 'session' AND f.holder_id = s.id AND f.generation = s.generation
+			WHERE s.terminated_at IS NOT NULL AND f.finished_at IS NULL AND f.parked_at IS NULL AND s.id IN (?) ORDER BY s.id`, ids)
+	})
+	return due, err
 }
 
 // Unreachable lists, by id and after the given one, up to limit sessions of a

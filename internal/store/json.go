@@ -22,7 +22,8 @@ func (j JSON[T]) Value() (driver.Value, error) {
 	return string(text), nil
 }
 
-// Scan implements sql.Scanner. What is not JSON of T is an error.
+// Scan implements sql.Scanner. What is not JSON of T, which only somebody else
+// can have written, is the zero value: it hides nothing else of its row.
 func (j *JSON[T]) Scan(src any) error {
 	var text []byte
 	switch v := src.(type) {
@@ -34,11 +35,9 @@ func (j *JSON[T]) Scan(src any) error {
 	default:
 		return fmt.Errorf("a JSON column holds a %T", src)
 	}
-	var value T
-	if len(text) > 0 {
-		if err := json.Unmarshal(text, &value); err != nil {
-			return fmt.Errorf("a JSON column holds something else: %w", err)
-		}
+	var value, nothing T
+	if len(text) > 0 && json.Unmarshal(text, &value) != nil {
+		value = nothing
 	}
 	j.V = value
 	return nil

@@ -35,7 +35,7 @@ func grant(ctx context.Context, tx queries, holder Holder, w Worktree) error {
 		w.ID, holder.Kind, holder.ID, holder.Generation, at); err != nil {
 		return err
 	}
-	_, err := tx.exec(ctx, `UPDATE worktrees SET state = 'active', remover_kind = '', remover_id = '', remover_generation = 0, updated_at = ?
+	_, err := tx.exec(ctx, `UPDATE worktrees SET state = 'active', remover_kind = '', remover_id = '', remover_generation = 0, kept_code = '', updated_at = ?
 		WHERE id = ? AND state = 'preserved'`, at, w.ID)
 	return err
 }

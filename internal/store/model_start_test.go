@@ -135,7 +135,7 @@ func (m *model) claimStray(id string, w *modelTree) {
 	row, err := m.b.Worktree(ctx, id)
 	require.NoError(m, err)
 	if row.State == store.WorktreePreserved && row.QuarantinePath == "" && w.dirty {
-		require.NoError(m, m.b.LookedAtStray(ctx, id))
+		require.NoError(m, m.b.LookedAtStray(ctx, kept(id)))
 		return
 	}
 	claim, err := m.b.ClaimStray(ctx, id)

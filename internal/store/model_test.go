@@ -425,7 +425,7 @@ func (m *model) mayTouch(id string) {
 
 func (m *model) keep(id string, w *modelTree, quarantine bool) {
 	if w.attempt.stray {
-		require.NoError(m, m.b.PreservedStray(ctx, id, quarantine))
+		require.NoError(m, m.b.PreservedStray(ctx, kept(id), quarantine))
 	} else {
 		_, err := m.b.Preserved(ctx, w.attempt.step, id, modified, quarantine)
 		require.NoError(m, err)

@@ -76,3 +76,34 @@ func markFailed(ctx context.Context, tx queries, in teardown.ParkInput, left []W
 		WHERE session_id = ? AND released_at IS NULL AND outcome = 'pending'`, string(in.Failure.Code), in.Step.SessionID)
 	return err
 }
+
+// ParkUnreadable records that a finalization which could not be begun waits for a
+// person: somebody has written what unwind does not understand into one of its
+// rows. That row is not read again here. A holder that is live, and a finalization
+// that is finished or parked, stays as it is.
+func (s *Store) ParkUnreadable(ctx context.Context, in teardown.BeginInput, why teardown.Failure) error {
+	return s.write(ctx, func(tx queries) error {
+		me, closed, err := closedHolder(ctx, tx, in)
+		if err != nil || !closed {
+			return err
+		}
+		_, err = tx.exec(ctx, `INSERT INTO finalizations (holder_kind, holder_id, generation, parked_at, parked_reason, outcome, failure_code, failure_message)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (holder_kind, holder_id, generation) DO UPDATE SET parked_at = excluded.parked_at, parked_reason = excluded.parked_reason,
+				outcome = excluded.outcome, failure_code = excluded.failure_code, failure_message = excluded.failure_message
+			WHERE finalizations.finished_at IS NULL AND finalizations.parked_at IS NULL`,
+			append(me.key(), now(), teardown.ReasonAttemptsExhausted, string(teardown.ParkedOutcome(teardown.ReasonAttemptsExhausted)),
+				string(why.Code), readable(why.Message, maxText))...)
+		return err
+	})
+}
+
+// closedHolder locks the session that is terminated, or the task that is closed.
+func closedHolder(ctx context.Context, tx queries, in teardown.BeginInput) (me Holder, closed bool, err error) {
+	if in.TaskID != "" {
+		t, found, err := lockTask(ctx, tx, in.TaskID)
+		return t.Holder(), found && t.Closed(), err
+	}
+	session, found, err := lockSession(ctx, tx, in.SessionID)
+	return session.holder(), found && session.TerminatedAt != nil, err
+}

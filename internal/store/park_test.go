@@ -85,6 +85,46 @@ var parkPromises = []promise{
 	}},
 }
 
+var unreadablePromises = []promise{
+	{"a finalization that cannot be begun waits for a person, and may be retried", func(t *testing.T, b *bundle) {
+		b.session("s1", "/wt/s1")
+		in := teardown.BeginInput{SessionID: "s1"}
+		why := teardown.Failure{Code: teardown.CodeInternal, Message: "A row makes no sense."}
+		require.NoError(t, b.ParkUnreadable(ctx, in, why))
+		b.terminate("s1")
+		step := b.begin("s1")
+		require.Nil(t, b.finalization(step).ParkedAt, "it was live")
+		require.NoError(t, b.ParkUnreadable(ctx, in, why))
+		f := b.finalization(step)
+		require.NotNil(t, f.ParkedAt)
+		require.Equal(t, teardown.ReasonAttemptsExhausted, f.ParkedReason)
+		require.Equal(t, why.Message, f.FailureMessage)
+		require.NoError(t, b.ParkUnreadable(ctx, in, teardown.Failure{}))
+		require.Equal(t, f, b.finalization(step), "again changes nothing")
+		require.Nil(t, b.finalization(b.retry(step)).ParkedAt)
+
+		b.session("s2")
+		b.terminate("s2")
+		require.NoError(t, b.ParkUnreadable(ctx, teardown.BeginInput{SessionID: "s2"}, why))
+		due, err := b.NeverBegun(ctx, "", 10, time.Now())
+		require.NoError(t, err)
+		require.Empty(t, due.Rows)
+		require.NoError(t, b.ParkUnreadable(ctx, teardown.BeginInput{SessionID: "s3"}, why), "there is none")
+	}},
+	{"a handle that is no JSON hides nothing of its session", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1")
+		n.Runtimes = []store.NewRuntime{{ID: "r1", Handle: teardown.Runtime{Kind: "tmux"}}, {ID: "r2", Handle: teardown.Runtime{Kind: "process", PID: 7}}}
+		b.add(n)
+		b.exec("UPDATE runtimes SET handle = '{broken', details = 'nonsense' WHERE id = 'r1'")
+		b.terminate("s1")
+		begun, err := b.Begin(ctx, teardown.BeginInput{SessionID: "s1"})
+		require.NoError(t, err)
+		require.Len(t, begun.Runtimes, 2)
+		require.Zero(t, begun.Runtimes[0].Handle.V)
+		require.Equal(t, 7, begun.Runtimes[1].Handle.V.PID)
+	}},
+}
+
 var finishPromises = []promise{
 	{"finish completes the facts, and again answers the same", func(t *testing.T, b *bundle) {
 		step := b.released("s1", "/wt/s1")

@@ -246,7 +246,7 @@ func lockTree(ctx context.Context, tx queries, worktrees []Worktree) (locked map
 // takeBack makes a worktree usable again, for a holder that has it from now on.
 func takeBack(ctx context.Context, tx queries, w Worktree, holder Holder) error {
 	at := now()
-	if _, err := tx.exec(ctx, `UPDATE worktrees SET state = 'active', remover_kind = '', remover_id = '', remover_generation = 0,
+	if _, err := tx.exec(ctx, `UPDATE worktrees SET state = 'active', remover_kind = '', remover_id = '', remover_generation = 0, kept_code = '',
 		quarantine_path = '', updated_at = ? WHERE id = ?`, at, w.ID); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -206,6 +207,43 @@ var listPromises = []promise{
 		require.NoError(t, err)
 		require.Equal(t, []store.Due{{SessionID: "s1", Host: host, Generation: 2}}, due.Rows)
 	}},
+	{"a finalization whose row somebody deleted or gave away is begun anew", func(t *testing.T, b *bundle) {
+		for i, disturb := range []string{"DELETE FROM finalizations", "UPDATE finalizations SET holder_id = 'x'", "UPDATE finalizations SET generation = 7"} {
+			id := "s" + strconv.Itoa(i)
+			b.terminated(id)
+			_, found, err := b.DueSession(ctx, id, time.Now())
+			require.NoError(t, err)
+			require.True(t, found)
+			b.exec(disturb+" WHERE holder_id = ?", id)
+			due, err := b.NeverBegun(ctx, "", 10, time.Now())
+			require.NoError(t, err)
+			require.Len(t, due.Rows, i+1, disturb)
+		}
+	}},
+	{"a pass looks at what is left, however much there was before", func(t *testing.T, b *bundle) {
+		numbers := "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 3000) "
+		at := "'2031-01-02 00:00:00+00:00'"
+		if b.Dialect() == store.Postgres {
+			at += "::timestamptz"
+		}
+		b.exec("INSERT INTO sessions (id, host, terminated_at, created_at, updated_at) " + numbers + "SELECT 's' || n, 'host1', " + at + ", " + at + ", " + at + " FROM numbers")
+		b.exec("INSERT INTO finalizations (holder_kind, holder_id, generation, finished_at) " + numbers + "SELECT 'session', 's' || n, 1, " + at + " FROM numbers WHERE n > 2")
+		b.exec("INSERT INTO worktrees (id, host, repository, path, state, created_at, updated_at) " + numbers +
+			"SELECT 'w' || n, 'host1', '/src', '/wt/' || n, 'removed', " + at + ", " + at + " FROM numbers")
+		b.exec("INSERT INTO runtimes (id, session_id, generation, kind, role, state, released_at) " + numbers +
+			"SELECT 'r' || n, 's' || n, 1, 'process', 'agent', 'released', " + at + " FROM numbers")
+		b.exec("INSERT INTO resources (id, session_id, generation, kind, path, cleared_at) " + numbers +
+			"SELECT 'x' || n, 's' || n, 1, 'file', '/state/' || n, " + at + " FROM numbers")
+		b.exec("ANALYZE")
+		due, err := b.NeverBegun(ctx, "", 10, time.Now())
+		require.NoError(t, err)
+		require.Len(t, due.Rows, 2)
+		for index, statement := range store.PassStatements {
+			plan := b.plan(statement)
+			require.Contains(t, plan, index)
+			require.NotRegexp(t, `Seq Scan on (sessions|finalizations|worktrees|runtimes|resources)`, plan)
+		}
+	}},
 	{"unreachable is what waits for this host, and no other", func(t *testing.T, b *bundle) {
 		b.park(b.terminated("s1"), teardown.ReasonHostUnreachable)
 		b.park(b.terminated("s2"), teardown.ReasonCancelled)
@@ -218,4 +256,25 @@ var listPromises = []promise{
 		require.NoError(t, err)
 		require.Empty(t, unreachable.Rows)
 	}},
+}
+
+// plan is how the database goes about a statement; each parameter is "".
+func (b *bundle) plan(statement string) string {
+	b.t.Helper()
+	explain := "EXPLAIN "
+	if b.Dialect() == store.SQLite {
+		explain = "EXPLAIN QUERY PLAN "
+	}
+	db := b.DB()
+	rows, err := db.QueryxContext(ctx, explain+strings.ReplaceAll(statement, "?", "''"))
+	require.NoError(b.t, err)
+	defer func() { _ = rows.Close() }()
+	var plan strings.Builder
+	for rows.Next() {
+		line, err := rows.SliceScan()
+		require.NoError(b.t, err)
+		fmt.Fprintln(&plan, line...)
+	}
+	require.NoError(b.t, rows.Err())
+	return plan.String()
 }

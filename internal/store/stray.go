@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"unwind/teardown"
@@ -25,6 +27,21 @@ type Stray struct {
 	// Leased: somebody held it once. One that was never leased is nobody's to
 	// remove.
 	Leased bool `db:"leased"`
+	// KeptCode and KeptDetails are what the newest look of reconcile's found, if it
+	// is preserved; the code is "" before the first.
+	KeptCode    teardown.Code  `db:"kept_code"`
+	KeptDetails JSON[[]string] `db:"kept_details"`
+}
+
+// Why says why a preserved stray stays, and how to go on.
+func (s Stray) Why() *teardown.Error {
+	found := ""
+	if details := s.KeptDetails.V; len(details) > 0 {
+		found = ": " + strings.Join(details, ", ")
+	}
+	return &teardown.Error{Code: s.KeptCode, Details: s.KeptDetails.V, Message: fmt.Sprintf(
+		"Nobody holds the worktree %s, and it is kept (%s%s); it is looked at again every hour, or take it away with `unwind worktree remove`",
+		s.Path, s.KeptCode, found)}
 }
 
 // isVoid is true of a worktree w whose remover will not remove it: there is no
@@ -41,7 +58,7 @@ const isVoid = ` NOT EXISTS (SELECT 1 FROM sessions h LEFT JOIN finalizations f
 			AND NOT EXISTS (SELECT 1 FROM tasks h WHERE h.id = f.holder_id
 				AND (h.generation <> f.generation OR (h.terminated_at IS NULL AND h.state = 'active'))))`
 
-const straySelect = `SELECT w.id, w.path, w.state, w.updated_at,
+const straySelect = `SELECT w.id, w.path, w.state, w.updated_at, w.kept_code, w.kept_details,
 		CASE WHEN EXISTS (SELECT 1 FROM leases l WHERE l.worktree_id = w.id) THEN 1 ELSE 0 END AS leased
 	FROM worktrees w WHERE w.state <> 'removed' AND ` + isVoid + `
 		AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worktree_id = w.id AND l.released_at IS NULL)`
@@ -107,7 +124,10 @@ func (s *Store) ClaimStray(ctx context.Context, worktreeID string) (claim Claim,
 		case len(inside) > 0 && w.QuarantinePath == "":
 			claim.Result = described(w, teardown.WorktreeResult{
 				Disposition: teardown.DispositionPreserved, Code: teardown.CodeChildPreserved, Details: paths(inside)})
-			return setStray(ctx, tx, w, WorktreePreserved, "")
+			if err := setStray(ctx, tx, w, WorktreePreserved, ""); err != nil {
+				return err
+			}
+			return strayKept(ctx, tx, claim.Result)
 		}
 		claim.Go = true
 		return setStray(ctx, tx, w, WorktreeDeleting, w.QuarantinePath)
@@ -122,15 +142,25 @@ func setStray(ctx context.Context, tx queries, w Worktree, state, quarantine str
 	return err
 }
 
-// LookedAtStray dates a look at a preserved stray that is to stay.
-func (s *Store) LookedAtStray(ctx context.Context, worktreeID string) error {
+// strayKept records why a stray stays.
+func strayKept(ctx context.Context, tx queries, found teardown.WorktreeResult) error {
+	_, err := tx.exec(ctx, "UPDATE worktrees SET kept_code = ?, kept_details = ? WHERE id = ?",
+		string(found.Code), JSONOf(bounded(found.Details)), found.ID)
+	return err
+}
+
+// LookedAtStray dates a look at a preserved stray that is to stay, and records
+// what was found.
+func (s *Store) LookedAtStray(ctx context.Context, found teardown.WorktreeResult) error {
 	return s.write(ctx, func(tx queries) error {
-		w, _, stray, err := strayNow(ctx, tx, worktreeID)
+		w, _, stray, err := strayNow(ctx, tx, found.ID)
 		if err != nil || !stray || w.State != WorktreePreserved {
 			return err
 		}
-		_, err = tx.exec(ctx, "UPDATE worktrees SET updated_at = ? WHERE id = ?", now(), w.ID)
-		return err
+		if _, err := tx.exec(ctx, "UPDATE worktrees SET updated_at = ? WHERE id = ?", now(), w.ID); err != nil {
+			return err
+		}
+		return strayKept(ctx, tx, found)
 	})
 }
 
@@ -177,15 +207,15 @@ func reopenStray(ctx context.Context, tx queries, w Worktree) error {
 	return setStray(ctx, tx, w, WorktreeDeleting, w.QuarantinePath)
 }
 
-// PreservedStray records that a stray stays, after the disk agrees. With
+// PreservedStray records that a stray stays, and why, after the disk agrees. With
 // keepQuarantine it stays where it was moved.
-func (s *Store) PreservedStray(ctx context.Context, worktreeID string, keepQuarantine bool) error {
+func (s *Store) PreservedStray(ctx context.Context, found teardown.WorktreeResult, keepQuarantine bool) error {
 	return s.write(ctx, func(tx queries) error {
-		locked, err := lockWorktrees(ctx, tx, worktreeID)
+		locked, err := lockWorktrees(ctx, tx, found.ID)
 		if err != nil {
 			return err
 		}
-		w := locked[worktreeID]
+		w := locked[found.ID]
 		if w.State != WorktreeDeleting || w.Remover() != reconciler(w.ID) || w.CondemnedAt != nil {
 			return internal("Worktree %s cannot be preserved: it is %s, condemned or not reconcile's own", w.Path, w.State)
 		}
@@ -193,6 +223,9 @@ func (s *Store) PreservedStray(ctx context.Context, worktreeID string, keepQuara
 		if keepQuarantine {
 			quarantine = w.QuarantinePath
 		}
-		return setStray(ctx, tx, w, WorktreePreserved, quarantine)
+		if err := setStray(ctx, tx, w, WorktreePreserved, quarantine); err != nil {
+			return err
+		}
+		return strayKept(ctx, tx, found)
 	})
 }

@@ -34,7 +34,46 @@ func (b *bundle) claimStray(path string) store.Claim {
 	return claim
 }
 
+// kept is what a look at a worktree that stays found.
+func kept(id string) teardown.WorktreeResult {
+	return teardown.WorktreeResult{ID: id, Disposition: teardown.DispositionPreserved, Code: teardown.CodeUntracked, Details: []string{"draft.md"}}
+}
+
+// strayAt is the stray at a path.
+func (b *bundle) strayAt(path string) store.Stray {
+	b.t.Helper()
+	page, err := b.Strays(ctx, host, "", 10)
+	require.NoError(b.t, err)
+	for _, stray := range page.Rows {
+		if stray.Path == path {
+			return stray
+		}
+	}
+	b.t.Fatalf("no stray at %s", path)
+	return store.Stray{}
+}
+
 var strayPromises = []promise{
+	{"a stray that stays says why, until somebody has held it again", func(t *testing.T, b *bundle) {
+		b.released("s1", "/wt/s1")
+		b.restored("s1")
+		require.Empty(t, b.strayAt("/wt/s1").KeptCode)
+		require.True(t, b.claimStray("/wt/s1").Go)
+		require.NoError(t, b.PreservedStray(ctx, kept(idOf("/wt/s1")), false))
+		stray := b.strayAt("/wt/s1")
+		require.Equal(t, teardown.CodeUntracked, stray.KeptCode)
+		require.ErrorContains(t, stray.Why(), "Nobody holds the worktree /wt/s1, and it is kept (untracked: draft.md)")
+		found := kept(idOf("/wt/s1"))
+		found.Code = teardown.CodeModified
+		require.NoError(t, b.LookedAtStray(ctx, found))
+		require.Equal(t, teardown.CodeModified, b.strayAt("/wt/s1").KeptCode)
+		b.session("s2")
+		b.lease("s2", "/wt/s1")
+		b.exec("UPDATE leases SET released_at = acquired_at WHERE holder_id = 's2'")
+		require.Empty(t, b.strayAt("/wt/s1").KeptCode)
+		b.exec("UPDATE worktrees SET kept_details = 'nonsense'")
+		require.Equal(t, "/wt/s1", b.strayAt("/wt/s1").Path)
+	}},
 	{"fault 8: a stray is what nobody holds and no finalization will finish", func(t *testing.T, b *bundle) {
 		b.session("a-live", "/wt/held")
 		b.released("b-under-way", "/wt/under-way")
@@ -99,7 +138,7 @@ var strayPromises = []promise{
 		require.NoError(t, b.MovingStrayAside(ctx, id, aside))
 		require.Equal(t, aside, b.claimStray("/wt/s1").Worktree.QuarantinePath, "a crash here is resumed")
 		require.NoError(t, b.Condemned(ctx, id))
-		requireCode(t, teardown.CodeInternal, false, b.PreservedStray(ctx, id, false))
+		requireCode(t, teardown.CodeInternal, false, b.PreservedStray(ctx, kept(id), false))
 		require.NotNil(t, b.claimStray("/wt/s1").Worktree.CondemnedAt)
 		require.NoError(t, b.RemovedStray(ctx, id))
 		require.NoError(t, b.RemovedStray(ctx, id), "again is a no-op")
@@ -113,9 +152,9 @@ var strayPromises = []promise{
 		b.session("s2")
 		requireCode(t, teardown.CodeWorktreeDeleting, false,
 			b.Lease(ctx, store.Holder{Kind: store.HolderSession, ID: "s2", Generation: 1}, idOf("/wt/s1")))
-		require.NoError(t, b.PreservedStray(ctx, idOf("/wt/s1"), false))
+		require.NoError(t, b.PreservedStray(ctx, kept(idOf("/wt/s1")), false))
 		before := b.worktree("/wt/s1").UpdatedAt
-		require.NoError(t, b.LookedAtStray(ctx, idOf("/wt/s1")))
+		require.NoError(t, b.LookedAtStray(ctx, kept(idOf("/wt/s1"))))
 		require.True(t, b.worktree("/wt/s1").UpdatedAt.After(before))
 		require.Equal(t, store.WorktreePreserved, b.state("/wt/s1"))
 		b.lease("s2", "/wt/s1")
@@ -163,12 +202,80 @@ var vanishedPromises = []promise{
 		require.Equal(t, store.WorktreeDeleting, b.state("/wt/s1"))
 		require.Equal(t, store.WorktreeActive, b.state("/wt/shared"))
 	}},
+	{"its secrets go with its runtimes, the rest when none of its worktrees is left", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1", "/wt/s1")
+		n.Runtimes = []store.NewRuntime{{ID: "r1", Handle: teardown.Runtime{Kind: teardown.KindProcess, Role: teardown.RoleAgent, PID: 7, StartTime: 1}}}
+		n.Resources = []store.NewResource{{ID: "x1", Kind: "dir", Path: "/state/s1"}, {ID: "x2", Kind: "secret", Path: "/state/s1/env"}}
+		b.add(n)
+		require.Empty(t, b.clearable("s1"), "it has a row")
+		b.vanish("s1")
+		require.Empty(t, b.clearable("s1"), "a runtime is left")
+		require.NoError(t, b.VanishedRuntimeReleased(ctx, "r1", teardown.RuntimeResult{Outcome: teardown.RuntimeAlreadyGone}))
+		require.Equal(t, []string{"x2"}, b.clearable("s1"))
+		require.NoError(t, b.ReleaseVanished(ctx, "s1"))
+		require.Equal(t, []string{"s1"}, b.vanished(), "the secret is left")
+		require.NoError(t, b.VanishedResourceCleared(ctx, "x2"))
+		require.Empty(t, b.vanished(), "what a restore by hand would need waits with the worktree")
+		require.True(t, b.claimStray("/wt/s1").Go)
+		require.NoError(t, b.PreservedStray(ctx, kept(idOf("/wt/s1")), false))
+		require.Empty(t, b.vanished())
+		require.True(t, b.claimStray("/wt/s1").Go)
+		require.NoError(t, b.RemovedStray(ctx, idOf("/wt/s1")))
+		require.Equal(t, []string{"s1"}, b.vanished())
+		require.Equal(t, []string{"x1"}, b.clearable("s1"))
+		require.NoError(t, b.VanishedResourceCleared(ctx, "x1"))
+		require.Empty(t, b.vanished())
+	}},
+	{"its resources do not wait for a worktree that somebody else has", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1", "/wt/s1")
+		n.Resources = []store.NewResource{{ID: "x1", Kind: "file", Path: "/state/s1"}}
+		b.add(n)
+		b.session("s2")
+		b.lease("s2", "/wt/s1")
+		b.vanish("s1")
+		require.Equal(t, []string{"x1"}, b.clearable("s1"))
+	}},
+	{"without a worktree its host is only known where there is but one", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1")
+		n.Resources = []store.NewResource{{ID: "x1", Kind: "secret", Path: "/state/s1"}}
+		b.add(n)
+		hostless, err := b.Hostless(ctx, "", 10)
+		require.NoError(t, err)
+		require.Empty(t, hostless)
+		b.vanish("s1")
+		hostless, err = b.Hostless(ctx, "", 10)
+		require.NoError(t, err)
+		if b.Dialect() == store.SQLite {
+			require.Empty(t, hostless)
+			require.Equal(t, []string{"s1"}, b.vanished())
+			return
+		}
+		require.Equal(t, []string{"s1"}, hostless)
+		require.Empty(t, b.vanished(), "what is at that path on another host is not its own")
+	}},
+	{"the databases themselves keep a session's row while anything refers to it", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1")
+		n.Resources = []store.NewResource{{ID: "x1", Kind: "secret", Path: "/state/s1"}}
+		b.add(n)
+		_, err := b.DB().ExecContext(ctx, "DELETE FROM sessions WHERE id = 's1'")
+		require.Error(t, err)
+	}},
 	{"nothing is released of a session that has a row", func(t *testing.T, b *bundle) {
 		b.session("s1", "/wt/s1")
 		require.NoError(t, b.ReleaseVanished(ctx, "s1"))
 		require.Equal(t, store.WorktreeActive, b.state("/wt/s1"))
 		require.Empty(t, b.strays())
 	}},
+}
+
+func (b *bundle) clearable(id string) (ids []string) {
+	b.t.Helper()
+	may, err := b.VanishedResources(ctx, id)
+	require.NoError(b.t, err)
+	for _, r := range may {
+		ids = append(ids, r.ID)
+	}
+	return ids
 }
 
 func (b *bundle) vanished() []string {
@@ -192,11 +299,9 @@ func (b *bundle) vanish(id string) {
 		}
 		return
 	}
-	b.exec("ALTER TABLE runtimes DISABLE TRIGGER ALL")
 	b.exec("ALTER TABLE sessions DISABLE TRIGGER ALL")
 	b.exec("DELETE FROM sessions WHERE id = ?", id)
 	b.exec("ALTER TABLE sessions ENABLE TRIGGER ALL")
-	b.exec("ALTER TABLE runtimes ENABLE TRIGGER ALL")
 }
 
 var unboundPromises = []promise{

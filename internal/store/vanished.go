@@ -6,25 +6,82 @@ import (
 	"unwind/teardown"
 )
 
+const (
+	rowlessRuntimes = `SELECT r.session_id AS id FROM runtimes r
+		WHERE r.released_at IS NULL AND r.session_id > ? AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = r.session_id)`
+	rowlessResources = `SELECT r.session_id AS id FROM resources r
+		WHERE r.cleared_at IS NULL AND r.session_id > ? AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = r.session_id)`
+	// mayGo is true of a resource r of a session without a row: secrets go in any
+	// case, the others when none of its worktrees is left to it.
+	mayGo = ` (r.kind = '` + teardown.ResourceSecret + `' OR NOT EXISTS (SELECT 1 FROM leases l JOIN worktrees w ON w.id = l.worktree_id
+		WHERE l.holder_kind = 'session' AND l.holder_id = r.session_id AND w.state <> 'removed'
+			AND NOT EXISTS (SELECT 1 FROM leases o WHERE o.worktree_id = w.id AND o.released_at IS NULL
+				AND NOT (o.holder_kind = 'session' AND o.holder_id = l.holder_id))))`
+)
+
 // Vanished lists, by id and after the given one, at most limit sessions without
-// a row that still hold a worktree on the host. With SQLite, which has one host
-// and lets other programs ignore foreign keys, it lists those whose runtimes
-// are not released, too.
+// a row that still have something on the host: a worktree, a runtime that is not
+// released, or a resource that may be cleared. SQLite has one host; on Postgres
+// it is known by the worktrees that they have or had.
 func (s *Store) Vanished(ctx context.Context, host, after string, limit int) (ids []string, err error) {
-	statement := `SELECT l.holder_id AS id FROM leases l JOIN worktrees w ON w.id = l.worktree_id
-		WHERE l.holder_kind = 'session' AND l.released_at IS NULL AND w.host = ? AND l.holder_id > ?
-			AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = l.holder_id)`
-	args := []any{host, after}
-	if s.at.dialect == SQLite {
-		statement += ` UNION SELECT r.session_id FROM runtimes r
-			WHERE r.released_at IS NULL AND r.session_id > ? AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = r.session_id)`
-		args = append(args, after)
+	here, args := "", []any{host, after, after, after, limit}
+	if s.at.dialect == Postgres {
+		here = ` AND EXISTS (SELECT 1 FROM leases l JOIN worktrees w ON w.id = l.worktree_id
+			WHERE l.holder_kind = 'session' AND l.holder_id = r.session_id AND w.host = ?)`
+		args = []any{host, after, after, host, after, host, limit}
 	}
 	err = s.read(ctx, func(q queries) error {
 		ids = nil
-		return q.all(ctx, &ids, "SELECT DISTINCT id FROM ("+statement+") v ORDER BY id LIMIT ?", append(args, limit)...)
+		return q.all(ctx, &ids, `SELECT DISTINCT id FROM (
+				SELECT l.holder_id AS id FROM leases l JOIN worktrees w ON w.id = l.worktree_id
+					WHERE l.holder_kind = 'session' AND l.released_at IS NULL AND w.host = ? AND l.holder_id > ?
+						AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = l.holder_id)
+				UNION `+rowlessRuntimes+here+`
+				UNION `+rowlessResources+" AND"+mayGo+here+`
+			) v ORDER BY id LIMIT ?`, args...)
 	})
 	return ids, err
+}
+
+// Hostless lists, by id and after the given one, at most limit sessions without a
+// row of which runtimes or resources are left, and nothing says on which host.
+func (s *Store) Hostless(ctx context.Context, after string, limit int) (ids []string, err error) {
+	if s.at.dialect == SQLite {
+		return nil, nil
+	}
+	const nowhere = ` AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.holder_kind = 'session' AND l.holder_id = r.session_id)`
+	err = s.read(ctx, func(q queries) error {
+		ids = nil
+		return q.all(ctx, &ids, "SELECT DISTINCT id FROM ("+rowlessRuntimes+nowhere+" UNION "+rowlessResources+nowhere+") v ORDER BY id LIMIT ?",
+			after, after, limit)
+	})
+	return ids, err
+}
+
+// VanishedResources lists what may be cleared of a session without a row, once
+// its runtimes are released: nothing if it has a row, or one is left.
+func (s *Store) VanishedResources(ctx context.Context, sessionID string) (may []Resource, err error) {
+	err = s.read(ctx, func(q queries) error {
+		may = nil
+		if vanished, err := isVanished(ctx, q, sessionID); err != nil || !vanished {
+			return err
+		}
+		if left, err := runtimesLeft(ctx, q, sessionID); err != nil || len(left) > 0 {
+			return err
+		}
+		return q.all(ctx, &may, "SELECT "+resourceColumns+" FROM resources r WHERE r.session_id = ? AND r.cleared_at IS NULL AND"+mayGo+" ORDER BY r.id", sessionID)
+	})
+	return may, err
+}
+
+// VanishedResourceCleared records that a resource of a session without a row is
+// gone. The caller holds the session's lock.
+func (s *Store) VanishedResourceCleared(ctx context.Context, id string) error {
+	return s.write(ctx, func(tx queries) error {
+		_, err := tx.exec(ctx, `UPDATE resources SET cleared_at = ? WHERE id = ? AND cleared_at IS NULL
+			AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = resources.session_id)`, now(), id)
+		return err
+	})
 }
 
 // VanishedRuntimes answers what is not confirmed gone of a session without a

@@ -25,6 +25,8 @@ type options struct {
 	files    int
 	only     string
 	sizes    string
+	backlog  int
+	database string
 }
 
 func main() {
@@ -33,8 +35,10 @@ func main() {
 	flag.IntVar(&o.sessions, "sessions", 100, "sessions terminated at once")
 	flag.IntVar(&o.singles, "singles", 40, "sessions terminated one at a time")
 	flag.IntVar(&o.files, "files", 200, "files in each worktree")
-	flag.StringVar(&o.only, "only", "", "one part: finalizations, statements, removals, passes, runtimes")
+	flag.StringVar(&o.only, "only", "", "one part: finalizations, statements, removals, passes, runtimes, notices, or backlog, which takes a quarter of an hour and is none of the others")
 	flag.StringVar(&o.sizes, "sizes", "20000,100000", "files in the worktrees that are removed one at a time")
+	flag.IntVar(&o.backlog, "backlog", 10_000, "sessions of the backlog")
+	flag.StringVar(&o.database, "database", "", "the backlog's database alone: sqlite or postgres")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, o)
@@ -55,8 +59,8 @@ func run(ctx context.Context, o options) error {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context, options) ([]row, error)
-	}{{"finalizations", finalizations}, {"statements", statements}, {"removals", removals}, {"passes", passes}, {"runtimes", runtimes}} {
-		if o.only != "" && o.only != part.name {
+	}{{"finalizations", finalizations}, {"statements", statements}, {"removals", removals}, {"passes", passes}, {"runtimes", runtimes}, {"notices", notices}, {"backlog", backlog}} {
+		if o.only != part.name && (o.only != "" || part.name == "backlog") {
 			continue
 		}
 		more, err := part.measure(ctx, o)

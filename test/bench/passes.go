@@ -24,7 +24,7 @@ import (
 )
 
 // One session of a hundred is due; the others were finalized long ago, each with
-// a worktree that is gone.
+// a worktree, a runtime and a resource that are gone.
 const dueOfHundred = 1
 
 var sizes = []int{1_000, 10_000, 100_000}
@@ -92,7 +92,7 @@ func passOver(ctx context.Context, temporal *temporalclient.Connection, dialect 
 	}
 	defer func() { _ = s.Close() }()
 	d := reconcile.Deps{Store: s, Temporal: temporal, TaskQueue: "bench", Host: store.Host{ID: "h1"}, Serving: true,
-		Logger: slog.New(slog.DiscardHandler), StartsPerSecond: 1_000_000, Policy: teardown.Policy{}}
+		Logger: slog.New(slog.DiscardHandler), StartsPerSecond: 1_000_000, Window: 1_000_000, Policy: teardown.Policy{}}
 	var measured passed
 	measured.heap, err = mostMemory(func() error {
 		began := time.Now()
@@ -127,6 +127,10 @@ func populate(ctx context.Context, url string, dialect store.Dialect, name strin
 			"SELECT "+id+", 'h1', '/src', '/wt/' || n, 'removed', "+at+", "+at+old,
 		"INSERT INTO leases (worktree_id, holder_kind, holder_id, generation, acquired_at, released_at, disposition) "+numbers+
 			"SELECT "+id+", 'session', "+id+", 1, "+at+", "+at+", 'removed'"+old,
+		"INSERT INTO runtimes (id, session_id, generation, kind, role, state, released_at) "+numbers+
+			"SELECT "+id+", "+id+", 1, 'process', 'agent', 'released', "+at+old,
+		"INSERT INTO resources (id, session_id, generation, kind, path, cleared_at) "+numbers+
+			"SELECT "+id+", "+id+", 1, 'file', '/state/' || n, "+at+old,
 		"ANALYZE") // as Postgres does by itself after a while
 }
 

@@ -21,16 +21,17 @@ import (
 
 // The shell outlives the test process by as long as it takes to stop the server:
 // its standard input ends when the process does, however it dies. So nothing is
-// orphaned, and no test needs a TestMain. It says when the server has ended.
+// orphaned, and no test needs a TestMain. It says when the server has ended. A
+// cluster that was started again has had several guardians, each for its server.
 const guardian = `
 exec 3<&0
 "$1" -D "$2/data" -k "$2" >>"$2/log" 2>&1 </dev/null 3<&- &
 server=$!
-(while read -r _; do :; done; [ -e "$2/ended" ] || kill -QUIT "$server") <&3 >/dev/null 2>&1 &
+(while read -r _; do :; done; [ -e "$2/ended.$server" ] || kill -QUIT "$server") <&3 >/dev/null 2>&1 &
 reader=$!
 trap '' PIPE
 wait "$server"
-: >"$2/ended"
+: >"$2/ended.$server"
 echo ended
 wait "$reader"
 cd / && rm -rf "$2"
@@ -51,8 +52,15 @@ autovacuum = off
 timezone = 'America/St_Johns'
 `
 
-// startCluster makes and starts a private cluster below the temporary directory.
-func startCluster() (*url.URL, error) {
+// cluster is a private one below the temporary directory.
+type cluster struct {
+	postgres, dir string
+	owner         *syscall.Credential
+	guards        []guard // of the servers that it has had
+}
+
+// makeCluster makes one and starts it.
+func makeCluster() (*cluster, error) {
 	initdb, postgres, err := binaries()
 	if err != nil {
 		return nil, err
@@ -69,19 +77,59 @@ func startCluster() (*url.URL, error) {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	guard, err := launch(postgres, dir, owner)
+	c := &cluster{postgres: postgres, dir: dir, owner: owner}
+	return c, c.start()
+}
+
+// url is that of a database that is always there.
+func (c *cluster) url() *url.URL {
+	return &url.URL{Scheme: "postgres", User: url.User("unwind"), Path: "/postgres",
+		RawQuery: url.Values{"host": {c.dir}, "sslmode": {"disable"}}.Encode()}
+}
+
+func (c *cluster) start() error {
+	guard, err := launch(c.postgres, c.dir, c.owner)
 	if err != nil {
-		_ = os.RemoveAll(dir)
-		return nil, err
+		_ = os.RemoveAll(c.dir)
+		return err
 	}
-	u := &url.URL{Scheme: "postgres", User: url.User("unwind"), Path: "/postgres",
-		RawQuery: url.Values{"host": {dir}, "sslmode": {"disable"}}.Encode()}
-	if err := awaitAnswer(u, guard.ended); err != nil {
-		log, _ := os.ReadFile(filepath.Join(dir, "log"))
+	c.guards = append(c.guards, guard)
+	if err := awaitAnswer(c.url(), guard.ended); err != nil {
+		log, _ := os.ReadFile(filepath.Join(c.dir, "log"))
+		c.remove()
+		return fmt.Errorf("the private Postgres did not start: %w\n%s", err, log)
+	}
+	return nil
+}
+
+// stop ends the server by a signal of Postgres's own and waits until it has ended.
+func (c *cluster) stop(how syscall.Signal) error {
+	content, err := os.ReadFile(filepath.Join(c.dir, "data", "postmaster.pid"))
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(string(content), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, how); err != nil {
+		return err
+	}
+	select {
+	case <-c.guards[len(c.guards)-1].ended:
+		return nil
+	case <-time.After(patience):
+		return errors.New("the private Postgres did not stop")
+	}
+}
+
+// remove stops what runs and removes the directory; the guardians do so a moment
+// later.
+func (c *cluster) remove() {
+	for _, guard := range c.guards {
 		_ = guard.stdin.Close()
-		return nil, fmt.Errorf("the private Postgres did not start: %w\n%s", err, log)
 	}
-	return u, nil
 }
 
 // binaries finds initdb and postgres of one installation.

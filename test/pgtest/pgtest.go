@@ -16,6 +16,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,9 +150,49 @@ var server = sync.OnceValue(func() running {
 		}
 		return running{url: *u, stays: true}
 	}
-	u, err := startCluster()
+	c, err := makeCluster()
 	if err != nil {
 		return running{err: err}
 	}
-	return running{url: *u}
+	return running{url: *c.url()}
 })
+
+// Private is a server that one test alone has, to stop and start.
+type Private struct {
+	URL     string // of an empty database
+	cluster *cluster
+}
+
+// How a server is stopped.
+const (
+	Fast      = syscall.SIGINT  // clients are cut off, what is committed is written
+	Immediate = syscall.SIGQUIT // as by a crash
+)
+
+// StartPrivate makes and starts one from the installed binaries; it goes with the
+// test.
+func StartPrivate(t testing.TB) *Private {
+	t.Helper()
+	c, err := makeCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.remove)
+	return &Private{URL: c.url().String(), cluster: c}
+}
+
+// Stop returns when the server has ended.
+func (p *Private) Stop(t testing.TB, how syscall.Signal) {
+	t.Helper()
+	if err := p.cluster.stop(how); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Start returns when the server answers again.
+func (p *Private) Start(t testing.TB) {
+	t.Helper()
+	if err := p.cluster.start(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -3,6 +3,8 @@ package tmux
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 
 	"unwind/internal/runtime"
 )
@@ -35,4 +37,40 @@ func (k Kind) List(ctx context.Context, socket string) ([]Listed, error) {
 		all = append(all, Listed{ServerPID: found.serverPID, ID: s.id, Created: s.created, Name: s.name, Tag: s.tag})
 	}
 	return all, nil
+}
+
+// Content is what a session shows.
+type Content struct {
+	Attached int // clients that look at it
+	Panes    []Shown
+}
+
+// Shown is the foreground process of a pane, as the server names it.
+type Shown struct {
+	PID     int // of the process that the pane was made for
+	Command string
+	Path    string // its working directory, if it is known
+}
+
+// Content answers what is in a session of the server at a socket: the one with
+// this id, if the server's process still has the number. A pane whose process has
+// ended is left out. An error has CodeRuntimeUnreachable.
+func (k Kind) Content(ctx context.Context, socket string, serverPID int, id string) (Content, error) {
+	var content Content
+	r, _ := server{k.Binary, socket}.run(ctx, listLimit, "list-panes", "-s", "-t", id+":", "-F",
+		"#{session_id}|#{pid}|#{session_attached}|#{pane_dead}|#{pane_pid}|#{s/[|\n]/!/:pane_current_command}|#{pane_current_path}")
+	if r.answer != answered {
+		return content, runtime.Unreachable(errors.New(r.text), "The panes of tmux session %s at %s could not be listed", id, socket)
+	}
+	for line := range strings.Lines(string(r.stdout)) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), "|", 7)
+		if len(fields) != 7 || fields[0] != id || fields[1] != strconv.Itoa(serverPID) {
+			continue
+		}
+		content.Attached, _ = strconv.Atoi(fields[2])
+		if pid, err := strconv.Atoi(fields[4]); err == nil && fields[3] != "1" {
+			content.Panes = append(content.Panes, Shown{PID: pid, Command: fields[5], Path: fields[6]})
+		}
+	}
+	return content, nil
 }

@@ -195,6 +195,7 @@ func (l *look) tree(ctx context.Context, s *seen, q *questions, found *tree) err
 			c.index, err = parseIndex(raw)
 		}
 	}
+	found.judgeGitLike(c.index.at)
 	if err == nil {
 		content, err = c.look(ctx)
 	}

@@ -209,3 +209,15 @@ func TestNearlyAsCommitted(t *testing.T) {
 		})
 	}
 }
+
+// On a file system that is not known to stamp every change, nothing is steady,
+// however old it is.
+func TestStampsThatAreNotBelieved(t *testing.T) {
+	t.Parallel()
+	for dir, want := range map[string]bool{t.TempDir(): true, "/dev/fd/": false, filepath.Join(t.TempDir(), "gone"): false} {
+		s := seen{contents: &contents{dir: dir, tree: &tree{}}}
+		if got := s.steady(time.Now(), coarse) != nil; got != want {
+			t.Errorf("%s: steady is %v", dir, got)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"crypto/sha256"
+	"fmt"
 	"hash"
 	"path/filepath"
 	"strings"
@@ -31,6 +32,8 @@ type contents struct {
 	patience time.Duration
 	// committed waits for what git lists of the commit.
 	committed func(alive func()) (string, error)
+	// absent waits for which of the commit's objects the repository does not have.
+	absent func(alive func()) (map[string]bool, error)
 	// again walks the directory again; nil if another look follows.
 	again func() (*tree, error)
 	// settings are those that decide what git makes of the bytes.
@@ -40,6 +43,9 @@ type contents struct {
 	// proofs are those of the index's entries.
 	proofs  []proof
 	tracked trackedChanges
+	// unstored are files as the index has them, but of which the repository does
+	// not have the content.
+	unstored []string
 	// untracked and ignored are as git status names them; a directory ends in "/".
 	untracked map[string]bool
 	ignored   map[string]bool
@@ -68,7 +74,10 @@ func (c *contents) look(ctx context.Context) ([]Finding, error) {
 	if err := c.prove(ctx); err != nil {
 		return nil, err
 	}
-	if c.isCommit() && c.isStill() {
+	if err := c.findUnstored(); err != nil {
+		return nil, err
+	}
+	if len(c.unstored) == 0 && c.isCommit() && c.isStill() {
 		return nil, nil
 	}
 	if err := c.compare(ctx); err != nil {
@@ -79,6 +88,22 @@ func (c *contents) look(ctx context.Context) ([]Finding, error) {
 	}
 	return c.findings(ctx)
 }
+
+// findUnstored fills c.unstored: an object id is no content.
+func (c *contents) findUnstored() error {
+	absent, err := c.absent(c.alive)
+	if err != nil || len(absent) == 0 {
+		return err
+	}
+	for i := range c.index.entries {
+		if entry := &c.index.entries[i]; c.proofs[i].likeness == identical && absent[entry.oid] {
+			c.unstored = append(c.unstored, entry.path)
+		}
+	}
+	return nil
+}
+
+func (c *contents) alive() { c.progress(teardown.Progress{Step: "git"}) }
 
 // isCommit reports whether the commit, the index and the directory are the same,
 // byte for byte, and nothing else is in the directory. Nothing is left to ask git
@@ -94,7 +119,7 @@ func (c *contents) isCommit() bool {
 			return false
 		}
 	}
-	list, err := c.committed(func() { c.progress(teardown.Progress{Step: "git"}) })
+	list, err := c.committed(c.alive)
 	if err != nil {
 		return false
 	}
@@ -126,6 +151,24 @@ func listIndex(ctx context.Context, git *repositoryGit) (string, error) {
 // listCommit answers the files of a commit.
 func listCommit(ctx context.Context, git *repositoryGit, commit string) (string, error) {
 	return git.run(ctx, nil, "ls-tree", "-r", "-z", "--full-tree", commit)
+}
+
+// listAbsent answers the objects of a commit's files and directories that the
+// repository does not have.
+func listAbsent(ctx context.Context, git *repositoryGit, commit string) (map[string]bool, error) {
+	out, err := git.run(ctx, nil, "rev-list", "--objects", "--no-walk", "--quiet", "--missing=print", commit)
+	if err != nil {
+		return nil, err
+	}
+	absent := map[string]bool{}
+	for line := range strings.Lines(out) {
+		oid, marked := strings.CutPrefix(strings.TrimSpace(line), "?")
+		if !marked || !isOID(oid) {
+			return nil, fmt.Errorf("git rev-list answered %q", line)
+		}
+		absent[oid] = true
+	}
+	return absent, nil
 }
 
 func parseIndex(raw string) (indexList, error) {
@@ -304,6 +347,7 @@ func (c *contents) findings(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	add(teardown.CodeModified, "tracked files were changed and not committed; commit or restore them", append(c.tracked.modified, rest.replaced...))
+	add(teardown.CodeModified, "the repository has lost the content of these tracked files; `git hash-object -w` stores it again", c.unstored)
 	add(teardown.CodeStaged, "changes are staged and not committed; commit or unstage them", c.tracked.staged)
 	add(teardown.CodeUntracked, "files are not tracked by git; commit, move or delete them", rest.untracked)
 	add(teardown.CodeIgnoredPrecious, "git ignores these files and cannot bring them back; move or delete them", rest.precious)

@@ -220,3 +220,33 @@ func TestComparingShowsProgress(t *testing.T) {
 		t.Errorf("same %v, %d reports, %v", same, reports, err)
 	}
 }
+
+// TestContentThatTheRepositoryHasLost: the worktree's file is the last there is.
+func TestContentThatTheRepositoryHasLost(t *testing.T) {
+	t.Parallel()
+	for _, s := range []struct {
+		name  string
+		build func(w *world, a string)
+	}{
+		{"as committed", func(*world, string) {}},
+		{"with ignored files", func(w *world, a string) { w.put(filepath.Join(a, "build/out"), "out") }},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.engine.coarseAt = time.Nanosecond
+			a := w.worktree("a")
+			s.build(w, a)
+			w.keep(filepath.Join(a, "src/app.txt"))
+			oid := w.git(w.repo, "rev-parse", "main:src/app.txt")
+			w.do(os.Remove(filepath.Join(w.repo, ".git/objects", oid[:2], oid[2:])))
+			expect(t, w.removeAll(), "preserved:modified")
+			// To save it mends the repository.
+			clear(w.precious)
+			expect(t, w.engine.RemoveAll(t.Context(), w.targets, AllHooks{SaveChanges: true}), "removed")
+			if text := w.git(w.repo, "cat-file", "blob", oid); text != "app v1" {
+				t.Errorf("the content is %q", text)
+			}
+		})
+	}
+}

@@ -126,9 +126,19 @@ func namesIn(dir string) ([]string, error) {
 
 // occupies answers what the process has below dir, "" if nothing.
 func (s *scan) occupies(pid int) (string, error) {
-	elsewhere := s.inOtherNamespace(pid)
+	for _, dir := range procDirs(pid) {
+		if what, err := s.occupiesBy(dir, pid); what != "" || err != nil {
+			return what, err
+		}
+	}
+	return "", nil
+}
+
+// occupiesBy is occupies by what one directory of /proc tells.
+func (s *scan) occupiesBy(dir string, pid int) (string, error) {
+	elsewhere := s.inOtherNamespace(dir)
 	for _, kind := range []string{"cwd", "root"} {
-		at, err := s.linkInto(procPath(pid, kind), elsewhere)
+		at, err := s.linkInto(filepath.Join(dir, kind), elsewhere)
 		if err != nil {
 			return "", err
 		}
@@ -136,7 +146,7 @@ func (s *scan) occupies(pid int) (string, error) {
 			return kind + " " + printable(at), nil
 		}
 	}
-	fds := procPath(pid, "fd")
+	fds := filepath.Join(dir, "fd")
 	names, err := namesIn(fds)
 	if err != nil {
 		return "", ignoreGone(err)
@@ -203,11 +213,11 @@ func (s *scan) placeOf(link string) string {
 	return display(s.tree.path(i)) + " (under another path)"
 }
 
-func (s *scan) inOtherNamespace(pid int) bool {
+func (s *scan) inOtherNamespace(dir string) bool {
 	if s.tree == nil {
 		return false
 	}
-	mounts, err := os.Readlink(procPath(pid, "ns/mnt"))
+	mounts, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
 	return err == nil && mounts != s.mounts
 }
 

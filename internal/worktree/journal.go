@@ -141,7 +141,12 @@ func writeWhole(path string, content []byte) error {
 
 func replaceFile(path string, content []byte, sync func(*os.File) error) error {
 	temporary := path + draftMark
-	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// What a crash left there may be anything by now: a link, which would lead to
+	// a file of somebody's, or a pipe, which nobody reads.
+	if err := ignoreAbsent(os.Remove(temporary)); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,9 @@ type questions struct {
 	index   func(alive func()) (string, error)
 	// committed lists the commit's files.
 	committed func(alive func()) (string, error)
-	lost      func(alive func()) (unanchored, error)
+	// absent answers the objects of the commit that the repository does not have.
+	absent func(alive func()) (map[string]bool, error)
+	lost   func(alive func()) (unanchored, error)
 }
 
 func (l *look) ask(ctx context.Context) *questions {
@@ -124,8 +126,10 @@ func (l *look) ask(ctx context.Context) *questions {
 	}), index: beside(func() (string, error) { return listIndex(ctx, git) })}
 	q.head, q.headErr = headCommit(ctx, git, l.place.admin, l.place.repo.common)
 	q.committed = func(func()) (string, error) { return "", errNoCommit }
+	q.absent = func(func()) (map[string]bool, error) { return nil, nil }
 	if q.head != "" && l.steady == nil {
 		q.committed = beside(func() (string, error) { return listCommit(ctx, git, q.head) })
+		q.absent = beside(func() (map[string]bool, error) { return listAbsent(ctx, git, q.head) })
 	}
 	return q
 }
@@ -136,6 +140,7 @@ var errNoCommit = errors.New("there is no commit to compare with")
 func (q *questions) wait() {
 	_, _ = q.index(func() {})
 	_, _ = q.committed(func() {})
+	_, _ = q.absent(func() {})
 	_, _ = q.lost(func() {})
 }
 
@@ -172,7 +177,7 @@ func (l *look) tree(ctx context.Context, s *seen, q *questions, found *tree) err
 	git.workTree = l.dir
 	s.files, s.bytes, s.entries = found.files, found.bytes, found.entries
 	c := &contents{git: git, head: q.head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), common: l.place.repo.common,
-		reached: l.engine.reach, progress: l.hooks.report, committed: q.committed, patience: l.engine.patience()}
+		reached: l.engine.reach, progress: l.hooks.report, committed: q.committed, absent: q.absent, patience: l.engine.patience()}
 	if l.last {
 		c.again = func() (*tree, error) { return l.walk(ctx) }
 	}
@@ -190,6 +195,7 @@ func (l *look) tree(ctx context.Context, s *seen, q *questions, found *tree) err
 			c.index, err = parseIndex(raw)
 		}
 	}
+	found.judgeGitLike(c.index.at)
 	if err == nil {
 		content, err = c.look(ctx)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -91,6 +92,59 @@ func commonDirOf(gitDir string) (string, error) {
 		return "", err
 	}
 	return relativeTo(gitDir, text), nil
+}
+
+// partDirs are the directories, relative to the common one, in which a link may
+// lead to a part of the repository that is kept elsewhere.
+var partDirs = []string{"", "info", "logs", "objects", "objects/info", "objects/pack", "refs"}
+
+// partBelow answers a part of the repository that lies in dir although the
+// common directory does not: one behind a link, or a store that its objects are
+// borrowed from. "" if there is none.
+func (r repository) partBelow(dir string) (string, error) {
+	for _, name := range partDirs {
+		parts, err := os.ReadDir(filepath.Join(r.common, name))
+		if err := ignoreAbsent(err); err != nil {
+			return "", err
+		}
+		for _, part := range parts {
+			if part.Type()&fs.ModeSymlink == 0 {
+				continue
+			}
+			path := filepath.Join(r.common, name, part.Name())
+			if resolved, err := filepath.EvalSymlinks(path); err == nil && within(resolved, dir) {
+				return path, nil
+			}
+		}
+	}
+	for _, store := range borrowed(filepath.Join(r.common, "objects"), maxBorrowed) {
+		if within(store, dir) {
+			return store, nil
+		}
+	}
+	return "", nil
+}
+
+// maxBorrowed is how far git follows stores that borrow from others.
+const maxBorrowed = 5
+
+// borrowed answers the stores from which a store of objects borrows.
+func borrowed(store string, levels int) []string {
+	text, err := readSmall(filepath.Join(store, "info/alternates"))
+	if err != nil || levels == 0 {
+		return nil
+	}
+	var all []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if quoted, err := strconv.Unquote(line); err == nil {
+			line = quoted
+		}
+		if resolved, err := filepath.EvalSymlinks(relativeTo(store, line)); err == nil && resolved != store {
+			all = append(append(all, resolved), borrowed(resolved, levels-1)...)
+		}
+	}
+	return all
 }
 
 // looksLikeRepository is git's own test, without reading anything.

@@ -515,6 +515,19 @@ var nestedScenarios = []scenario{
 		a := w.worktree("a")
 		w.git(w.root, "clone", "-q", "--bare", w.repo, filepath.Join(a, "scratch/bare.git"))
 	}},
+	{name: "bare repository that is committed as files", want: "removed", build: func(w *world) { w.bareAsFiles() }},
+	{name: "bare repository that is committed as files, with ignored files elsewhere", want: "removed", preserve: "preserved:ignored_precious", build: func(w *world) {
+		w.put(filepath.Join(w.bareAsFiles(), "../node_modules/file"), "file")
+	}},
+	{name: "bare repository of which a file was changed", want: "preserved:modified", build: func(w *world) {
+		w.appendTo(filepath.Join(w.bareAsFiles(), "HEAD"), "edit")
+	}},
+	{name: "bare repository of which some files are committed", want: "preserved:nested_repository", build: func(w *world) {
+		w.git(w.bareAsFiles(), "branch", "late", "main")
+	}},
+	{name: "bare repository of which an ignored file is not committed", want: "preserved:nested_repository", discard: "preserved:nested_repository", build: func(w *world) {
+		w.put(filepath.Join(w.bareAsFiles(), "objects/build/late"), "late")
+	}},
 	{name: "nested repository with a stash only", want: "preserved:nested_repository", discard: "preserved:nested_repository", build: func(w *world) {
 		lib := w.nest("scratch/lib")
 		w.appendTo(filepath.Join(lib, "mine.txt"), "x")
@@ -557,6 +570,16 @@ var nestedScenarios = []scenario{
 		a := w.worktree("a")
 		w.git(a, "update-index", "--cacheinfo", "160000,"+strings.Repeat("1", 40)+",lib")
 	}},
+}
+
+// bareAsFiles makes a worktree with a bare repository that is committed file by
+// file.
+func (w *world) bareAsFiles() string {
+	bare := filepath.Join(w.repo, "testdata/bare.git")
+	w.git(w.root, "clone", "-q", "--bare", w.repo, bare)
+	w.put(filepath.Join(bare, "refs/keep"), "keep")
+	w.save(w.repo, "testdata")
+	return filepath.Join(w.worktree("a"), "testdata/bare.git")
 }
 
 // nest makes a clone with a commit of its own inside a new worktree.

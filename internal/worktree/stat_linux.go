@@ -50,3 +50,19 @@ func instanceOf(path string) (instance, error) {
 	}
 	return i, err
 }
+
+// fileSystems are the names of file systems by their numbers; ext4's is that of
+// ext2 and ext3, too.
+var fileSystems = map[uint32]string{
+	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs", unix.F2FS_SUPER_MAGIC: "f2fs",
+	0x2fc12fc1: "zfs", 0xca451a4e: "bcachefs", unix.OVERLAYFS_SUPER_MAGIC: "overlay", unix.TMPFS_MAGIC: "tmpfs",
+}
+
+// fileSystemOf answers the kind of file system at a path, "" for any other.
+func fileSystemOf(path string) string {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return ""
+	}
+	return fileSystems[uint32(s.Type)]
+}

@@ -19,3 +19,12 @@ func instanceOf(path string) (instance, error) {
 	s, err := statAt(unix.AT_FDCWD, path)
 	return instance{Inode: s.id.ino}, err
 }
+
+// fileSystemOf answers the kind of file system at a path, "" if it is not known.
+func fileSystemOf(path string) string {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(s.Fstypename[:])
+}

@@ -52,17 +52,17 @@ func TestWhatGitIsAsked(t *testing.T) {
 		first, second []string
 	}{
 		{"as committed", func(*world, string) {},
-			[]string{"ls-files", "ls-tree", "rev-list"}, []string{"ls-files", "rev-list"}},
+			[]string{"ls-files", "ls-tree", "rev-list", "rev-list"}, []string{"ls-files", "rev-list"}},
 		{"with ignored files", func(w *world, a string) {
 			w.put(filepath.Join(w.repo, ".git/info/exclude"), "node_modules/\n")
 			w.put(filepath.Join(a, "node_modules/b.js"), "b")
-		}, []string{"config", "diff-index", "ls-files", "ls-tree", "rev-list", "status"}, []string{"ls-files", "rev-list"}},
+		}, []string{"config", "diff-index", "ls-files", "ls-tree", "rev-list", "rev-list", "status"}, []string{"ls-files", "rev-list"}},
 		{"with a file that the main checkout has, too", func(w *world, a string) {
 			w.put(filepath.Join(w.repo, ".git/info/exclude"), ".env\n")
 			w.put(filepath.Join(w.repo, ".env"), "secret")
 			w.put(filepath.Join(a, ".env"), "secret")
-		}, []string{"config", "diff-index", "ls-files", "ls-tree", "rev-list", "status"},
-			[]string{"config", "diff-index", "ls-files", "ls-tree", "rev-list", "status"}},
+		}, []string{"config", "diff-index", "ls-files", "ls-tree", "rev-list", "rev-list", "status"},
+			[]string{"config", "diff-index", "ls-files", "ls-tree", "rev-list", "rev-list", "status"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -207,5 +207,17 @@ func TestNearlyAsCommitted(t *testing.T) {
 				t.Errorf("changed: %q", changed)
 			}
 		})
+	}
+}
+
+// On a file system that is not known to stamp every change, nothing is steady,
+// however old it is.
+func TestStampsThatAreNotBelieved(t *testing.T) {
+	t.Parallel()
+	for dir, want := range map[string]bool{t.TempDir(): true, "/dev/fd/": false, filepath.Join(t.TempDir(), "gone"): false} {
+		s := seen{contents: &contents{dir: dir, tree: &tree{}}}
+		if got := s.steady(time.Now(), coarse) != nil; got != want {
+			t.Errorf("%s: steady is %v", dir, got)
+		}
 	}
 }

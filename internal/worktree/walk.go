@@ -24,6 +24,7 @@ type tree struct {
 	entries int64
 
 	nested      []string // directories with a .git, or that are a git directory
+	gitLike     []int32  // nodes that look like a git directory, until judgeGitLike
 	gitDirs     []string // directories named .git that hold no repository
 	mounts      []string
 	unremovable []string
@@ -205,15 +206,21 @@ func (w *walker) read() {
 		w.tree.unreadable = append(w.tree.unreadable, display(w.here()))
 		return
 	}
-	if w.foreign == 0 && len(w.levels) > 1 && w.isRepository() {
-		w.tree.nested = append(w.tree.nested, w.here())
-		w.foreign = 1
+	if w.foreign == 0 && len(w.levels) > 1 {
+		nested, gitLike := w.isRepository()
+		switch {
+		case nested:
+			w.tree.nested = append(w.tree.nested, w.here())
+			w.foreign = 1
+		case gitLike:
+			w.tree.gitLike = append(w.tree.gitLike, w.top().node)
+		}
 	}
 	w.checkEmptiable()
 }
 
-// isRepository: the directory holds a .git, or is a git directory itself.
-func (w *walker) isRepository() bool {
+// isRepository: the directory holds a .git, or looks like a git directory itself.
+func (w *walker) isRepository() (nested, gitLike bool) {
 	found := map[string]bool{}
 	for _, name := range w.top().names {
 		switch name {
@@ -221,21 +228,43 @@ func (w *walker) isRepository() bool {
 			found[name] = true
 		}
 	}
-	if found["HEAD"] && (found["objects"] && found["refs"] || found["commondir"]) {
-		return true
-	}
+	gitLike = found["HEAD"] && (found["objects"] && found["refs"] || found["commondir"])
 	if !found[".git"] {
-		return false
+		return false, gitLike
 	}
 	s, err := statAt(w.fd(), ".git")
 	if err != nil || s.kind != unix.S_IFDIR {
-		return true
+		return true, gitLike
 	}
 	if w.looksLikeGitDir() {
-		return true
+		return true, gitLike
 	}
 	w.tree.gitDirs = append(w.tree.gitDirs, join(w.here(), ".git"))
-	return false
+	return false, gitLike
+}
+
+// judgeGitLike finds the nested repositories among the directories that look like
+// one. One of which the index has every file, as tests have them, is no other than
+// the files around it.
+func (t *tree) judgeGitLike(at map[string]int32) {
+	for _, first := range t.gitLike {
+		tracked, end := true, first
+		for ; end == first || int(end) < len(t.nodes) && t.nodes[end].parent >= first; end++ {
+			path := t.path(end)
+			t.nodes[end].each(func(_ byte, name string) {
+				_, found := at[join(path, name)]
+				tracked = tracked && found
+			})
+		}
+		if tracked {
+			continue
+		}
+		t.nested = append(t.nested, t.path(first))
+		for i := first; i < end; i++ {
+			t.nodes[i].entries, t.nodes[i].stamps = nil, nil
+		}
+	}
+	t.gitLike = nil
 }
 
 func (w *walker) looksLikeGitDir() bool {

@@ -3,6 +3,7 @@ package worktree
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 
@@ -67,19 +68,38 @@ func readWhereabouts(pid int, link []byte) whereabouts {
 			p.at = append(append(p.at, link[:n]...), 0)
 		}
 	}
-	read(procPath(pid, "cwd"))
-	read(procPath(pid, "root"))
-	if n, err := unix.Readlink(procPath(pid, "ns/mnt"), link); err == nil {
-		p.mounts = string(link[:n])
-	}
-	fds := procPath(pid, "fd")
-	names, err := namesIn(fds)
-	if err != nil {
-		p.denied = p.denied || ignoreGone(err) != nil
-		return p
-	}
-	for _, name := range names {
-		read(fds + "/" + name)
+	for _, dir := range procDirs(pid) {
+		read(dir + "/cwd")
+		read(dir + "/root")
+		if n, err := unix.Readlink(dir+"/ns/mnt", link); err == nil {
+			p.mounts = string(link[:n])
+		}
+		fds := dir + "/fd"
+		names, err := namesIn(fds)
+		if err != nil {
+			p.denied = p.denied || ignoreGone(err) != nil
+			continue
+		}
+		for _, name := range names {
+			read(fds + "/" + name)
+		}
 	}
 	return p
+}
+
+// procDirs answers where /proc tells what a process has open: its own directory,
+// or those of its other threads if the first has ended, which then shows nothing.
+func procDirs(pid int) []string {
+	self := procPath(pid, "")
+	if _, err := os.Readlink(self + "/cwd"); !errors.Is(err, fs.ErrNotExist) {
+		return []string{self}
+	}
+	threads, _ := namesIn(self + "/task")
+	dirs := make([]string, 0, len(threads))
+	for _, thread := range threads {
+		if thread != strconv.Itoa(pid) {
+			dirs = append(dirs, self+"/task/"+thread)
+		}
+	}
+	return dirs
 }

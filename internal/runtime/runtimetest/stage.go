@@ -24,10 +24,11 @@ import (
 )
 
 // stageVariable marks every process that a stage starts; runVariable every
-// process of this run of the test binary.
+// process of this run of the test binary, also what a kind starts itself, whose
+// environment is ours without what begins with UNWIND_.
 const (
-	stageVariable = "UNWIND_TEST_STAGE"
-	runVariable   = "UNWIND_TEST_RUN"
+	stageVariable = "TESTS_OF_UNWIND_STAGE"
+	runVariable   = "TESTS_OF_UNWIND_RUN"
 )
 
 // patience bounds every wait for something that has to happen.

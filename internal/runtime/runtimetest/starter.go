@@ -3,6 +3,7 @@
 package runtimetest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,9 +33,13 @@ func RunStarter(t *testing.T, kind StarterKind, bare func(*Stage) teardown.Runti
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			found, there, err := kind.Find(t.Context(), planned)
+			ctx := context.WithoutCancel(t.Context()) // which has ended
+			found, there, err := kind.Find(ctx, planned)
 			if there && err == nil {
-				_, _ = kind.Destroy(t.Context(), found, runtime.Options{})
+				_, err = kind.Destroy(ctx, found, runtime.Options{})
+			}
+			if err != nil {
+				t.Error(err)
 			}
 		})
 		return s, planned

@@ -34,13 +34,14 @@ func RunStarter(t *testing.T, kind StarterKind, bare func(*Stage) teardown.Runti
 		}
 		t.Cleanup(func() {
 			ctx := context.WithoutCancel(t.Context()) // which has ended
-			found, there, err := kind.Find(ctx, planned)
-			if there && err == nil {
-				_, err = kind.Destroy(ctx, found, runtime.Options{})
-			}
-			if err != nil {
-				t.Error(err)
-			}
+			// A server that is just exiting cannot be asked.
+			Eventually(t, "the end of what was started", func() bool {
+				found, there, err := kind.Find(ctx, planned)
+				if there && err == nil {
+					_, err = kind.Destroy(ctx, found, runtime.Options{})
+				}
+				return err == nil
+			})
 		})
 		return s, planned
 	}
@@ -162,7 +163,7 @@ func RunStarter(t *testing.T, kind StarterKind, bare func(*Stage) teardown.Runti
 	})
 	t.Run("what is left of a start is ended by its tag", func(t *testing.T) {
 		s, planned := setup(t)
-		rt := start(t, planned, runtime.Launch{Command: []string{"sh", "-c", `setsid sleep 900 & echo $! >` + s.Dir + `/child; exec sleep 900`}})
+		rt := start(t, planned, runtime.Launch{Command: []string{"sh", "-c", `setsid sh -c 'echo $$ >` + s.Dir + `/child; exec sleep 900' & exec sleep 900`}})
 		child := s.PID(t, "child")
 		Kill(t, leaderOf(rt))
 		Eventually(t, "the runtime gone", func() bool {

@@ -30,6 +30,10 @@ type contents struct {
 
 	progress func(teardown.Progress)
 	patience time.Duration
+	// rest: whether the tracked files rest is to be found out.
+	rest bool
+	// resting: nobody had any of them open for writing after it was read.
+	resting bool
 	// committed waits for what git lists of the commit.
 	committed func(alive func()) (string, error)
 	// absent waits for which of the commit's objects the repository does not have.

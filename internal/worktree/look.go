@@ -26,6 +26,8 @@ type look struct {
 	callers bool
 	// last: no look follows that would find what this one missed.
 	last bool
+	// first: another look follows, which need not read again what rests.
+	first bool
 	// steady is what the first look found, if this is the second and nothing has
 	// to be read again that is the same.
 	steady *steady
@@ -177,7 +179,7 @@ func (l *look) tree(ctx context.Context, s *seen, q *questions, found *tree) err
 	git.workTree = l.dir
 	s.files, s.bytes, s.entries = found.files, found.bytes, found.entries
 	c := &contents{git: git, head: q.head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), common: l.place.repo.common,
-		reached: l.engine.reach, progress: l.hooks.report, committed: q.committed, absent: q.absent, patience: l.engine.patience()}
+		reached: l.engine.reach, progress: l.hooks.report, committed: q.committed, absent: q.absent, patience: l.engine.patience(), rest: l.first}
 	if l.last {
 		c.again = func() (*tree, error) { return l.walk(ctx) }
 	}

@@ -47,12 +47,14 @@ type prover struct {
 	next     atomic.Int64
 	files    atomic.Int64
 	bytes    atomic.Int64
+	// written: a file is being written, or that could not be told.
+	written atomic.Bool
 }
 
 // provers bounds how many files are read at a time.
 const provers = 4
 
-// prove fills c.proofs.
+// prove fills c.proofs and c.resting.
 func (c *contents) prove(ctx context.Context) error {
 	root, err := openRetry(atCurrent, c.dir)
 	if err != nil {
@@ -73,6 +75,7 @@ func (c *contents) prove(ctx context.Context) error {
 		workers.Wait()
 		return p.proofs, ctx.Err()
 	})
+	c.resting = err == nil && c.rest && !p.written.Load()
 	return err
 }
 
@@ -133,11 +136,16 @@ func (p *prover) compare(ctx context.Context, dir int, kind byte, name string, e
 	}
 	fd, before, err := openRegularFD(dir, name)
 	if err != nil {
+		p.written.Store(true)
 		return proof{}
 	}
 	defer func() { _ = unix.Close(fd) }()
 	writeBlobHeader(h, before.size)
-	if err := p.copy(ctx, h, fd, before.size, buffer); err != nil {
+	err = p.copy(ctx, h, fd, before.size, buffer)
+	if p.contents.rest && isWritten(fd) {
+		p.written.Store(true)
+	}
+	if err != nil {
 		return proof{}
 	}
 	if after, err := fdStat(fd); err != nil || after != before {

@@ -293,7 +293,7 @@ func (r *removal) rescue(ctx context.Context, seen seen) (kept bool, err error) 
 }
 
 func (r *removal) look(dir string) *look {
-	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers, last: dir == r.quarantine, steady: r.steady}
+	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers, first: dir == r.path, last: dir == r.quarantine, steady: r.steady}
 }
 
 // moveAside is step 9: after it, whoever uses the path gets an error, and nobody

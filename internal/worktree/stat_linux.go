@@ -51,18 +51,34 @@ func instanceOf(path string) (instance, error) {
 	return i, err
 }
 
-// fileSystems are the names of file systems by their numbers; ext4's is that of
-// ext2 and ext3, too.
-var fileSystems = map[uint32]string{
-	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs", unix.F2FS_SUPER_MAGIC: "f2fs",
-	0x2fc12fc1: "zfs", 0xca451a4e: "bcachefs", unix.OVERLAYFS_SUPER_MAGIC: "overlay", unix.TMPFS_MAGIC: "tmpfs",
-}
-
-// fileSystemOf answers the kind of file system at a path, "" for any other.
-func fileSystemOf(path string) string {
+// stampsChanges: the file system at a path is one that stamps each change by the
+// clock of this machine, which nobody can set for a single file, and also what is
+// written through a mapping that was made after the last change. Others take
+// stamps from a server, show those of a moment ago, or have no time of change.
+func stampsChanges(path string) bool {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
-		return ""
+		return false
 	}
-	return fileSystems[uint32(s.Type)]
+	switch uint32(s.Type) {
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, zfsMagic, bcachefsMagic:
+		return true
+	}
+	return false
+}
+
+const (
+	zfsMagic      = 0x2fc12fc1
+	bcachefsMagic = 0xca451a4e
+)
+
+// isWritten reports whether anybody, in whatever namespace, has a file open for
+// writing or mapped to be written, or whether that cannot be told: what is written
+// through a mapping need not leave a stamp. Only our own files can be leased.
+func isWritten(fd int) bool {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
+		return true
+	}
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
+	return err != nil
 }

@@ -20,11 +20,7 @@ func instanceOf(path string) (instance, error) {
 	return instance{Inode: s.id.ino}, err
 }
 
-// fileSystemOf answers the kind of file system at a path, "" if it is not known.
-func fileSystemOf(path string) string {
-	var s unix.Statfs_t
-	if err := unix.Statfs(path, &s); err != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(s.Fstypename[:])
-}
+// stampsChanges and isWritten: what they answer on Linux cannot be told.
+func stampsChanges(string) bool { return false }
+
+func isWritten(int) bool { return true }

@@ -34,21 +34,12 @@ type steady struct {
 	head  string
 }
 
-// stamping are the file systems whose stamps follow the clock of this machine,
-// which nobody can set for a single file. Others take them from a server, show
-// those of a moment ago, or have no time of change at all and give another one.
-var stamping = map[string]bool{
-	"ext4": true, "xfs": true, "btrfs": true, "f2fs": true, "zfs": true, "bcachefs": true, "overlay": true, "tmpfs": true, "apfs": true,
-}
-
-func stampsChanges(dir string) bool { return stamping[fileSystemOf(dir)] }
-
 // steady answers nil if the next look has to be a whole one. began is when the
 // look began.
 func (s *seen) steady(began time.Time, coarse time.Duration) *steady {
 	c := s.contents
 	// What the main checkout has, it may not have any more the next time.
-	if len(s.findings) > 0 || c == nil || c.leaned || !stampsChanges(c.dir) || !c.tree.isOlder(began.Add(-coarse).UnixNano()) {
+	if len(s.findings) > 0 || c == nil || c.leaned || !c.resting || !stampsChanges(c.dir) || !c.tree.isOlder(began.Add(-coarse).UnixNano()) {
 		return nil
 	}
 	return &steady{tree: c.tree, index: c.index.raw, head: s.head}

@@ -72,6 +72,13 @@ func (e *Engine) answers(ctx context.Context, target Target) error {
 	}
 	err := e.answerAt(ctx, target.Path, filepath.Join(target.Path, ".git"), target.Repository)
 	if err == nil {
+		// A repository may be spread over several by links.
+		_, err = answered(ctx, e.patience(), nil, func() (struct{}, error) {
+			_, _ = repositoryOf(target, target.Path)
+			return struct{}{}, nil
+		})
+	}
+	if err == nil {
 		return nil
 	}
 	if ctx.Err() != nil {

@@ -172,13 +172,6 @@ func (p *place) findRepository(target Target, dir string) *halt {
 	if within(p.repo.common, p.path) || p.repo.main != "" && below(p.repo.main, p.path) {
 		return refuse(teardown.CodeUnsafeTarget, p.path, "it contains its own repository, %s", printable(p.repo.name()))
 	}
-	part, err := p.repo.partBelow(p.path)
-	if err != nil {
-		return keep(teardown.CodeCannotInspect, p.repo.common, "the repository cannot be looked at: %v", err)
-	}
-	if part != "" {
-		return refuse(teardown.CodeUnsafeTarget, p.path, "it contains a part of its own repository, %s", printable(part))
-	}
 	return nil
 }
 

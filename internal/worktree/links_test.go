@@ -86,7 +86,7 @@ func TestPartsOfTheRepositoryInside(t *testing.T) {
 			w.do(os.Mkdir(build, 0o755))
 			move(w, build)
 			w.git(w.repo, "fsck")
-			expect(t, w.removeAll(), "refused:unsafe_target")
+			expect(t, w.removeAll(), "preserved:nested_repository")
 			w.git(w.repo, "fsck")
 		})
 	}

@@ -82,6 +82,13 @@ func (l *look) run(ctx context.Context) (seen, error) {
 	if err := s.addError(ctx, err, "the worktree's administration"); err != nil {
 		return seen{}, err
 	}
+	part, err := answered(ctx, l.engine.patience(), nil, func() (string, error) { return l.place.repo.partBelow(l.place.path) })
+	if part != "" {
+		s.add(finding(teardown.CodeNestedRepository, "a part of its own repository lies in it; move that out", part))
+	}
+	if err := s.addError(ctx, err, "what its repository links to or borrows from"); err != nil {
+		return seen{}, err
+	}
 	q := l.ask(ctx)
 	defer q.wait()
 	s.head = q.head

@@ -43,17 +43,25 @@ func mountDead(dir string) error {
 // up.
 func TestFileSystemThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	for _, s := range []struct{ name, dead, want string }{
-		{"inside", "wts/a/mnt", "preserved:mount_point"},
-		{"itself", "wts/a", "failed:timeout"},
-		{"its parent", "wts", "failed:timeout"},
-		{"the repository", "repo", "failed:timeout"},
+	for _, s := range []struct{ name, dead, link, want string }{
+		{"inside", "wts/a/mnt", "", "preserved:mount_point"},
+		{"itself", "wts/a", "", "failed:timeout"},
+		{"its parent", "wts", "", "failed:timeout"},
+		{"the repository", "repo", "", "failed:timeout"},
+		{"the repository's objects", "far", "objects", "failed:timeout"},
+		{"what the repository's tools store", "far", "lfs", "failed:timeout"},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			a := w.worktree("a")
 			w.do(os.MkdirAll(filepath.Join(a, "mnt"), 0o755))
+			w.do(os.Mkdir(w.path("far"), 0o755))
+			if s.link != "" {
+				link := filepath.Join(w.repo, ".git", s.link)
+				w.do(os.RemoveAll(link))
+				w.do(os.Symlink(w.path("far/inside"), link))
+			}
 			cmd := childJob{Root: w.root, Targets: w.targets, Dead: w.path(s.dead)}.command(t)
 			cmd.SysProcAttr = mountNamespace()
 			out, err := cmd.Output()

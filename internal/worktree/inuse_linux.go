@@ -65,20 +65,19 @@ func mayStand(pid int) bool {
 	return !dead && (err != nil || flags&kernelThread == 0)
 }
 
-// How often and how long to wait for a child of ours that has not yet become
-// another program.
+// How often and how long to wait for a child of ours that has just been started.
 const (
 	forkPolls = 100
 	forkPause = 10 * time.Millisecond
 )
 
-// occupiesLastingly leaves out our own children between fork and exec: until
-// exec they have everything open that we had, such as the directories of
-// another goroutine's walk.
+// occupiesLastingly leaves out our own children that are becoming another
+// program: until that is done they have everything open that we had, such as the
+// directories of another goroutine's walk.
 func (s *scan) occupiesLastingly(pid int) (string, error) {
 	for range forkPolls {
 		what, err := s.occupies(pid)
-		if what == "" || !isFork(pid) {
+		if what == "" || !isChild(pid) {
 			return what, err
 		}
 		time.Sleep(forkPause)
@@ -86,18 +85,11 @@ func (s *scan) occupiesLastingly(pid int) (string, error) {
 	return s.occupies(pid)
 }
 
-// isFork: the process is our child and runs our program.
-func isFork(pid int) bool {
+// isChild: we have started the process. That it runs another program by now does
+// not tell that what it is to close is closed.
+func isChild(pid int) bool {
 	parent, _, err := parentAndSession(pid)
-	if err != nil || parent != os.Getpid() {
-		return false
-	}
-	theirs, err := os.Stat(procPath(pid, "exe"))
-	if err != nil {
-		return false
-	}
-	ours, err := os.Stat("/proc/self/exe")
-	return err == nil && os.SameFile(theirs, ours)
+	return err == nil && parent == os.Getpid()
 }
 
 // scan is one look at the process table.

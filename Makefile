@@ -22,7 +22,7 @@ build: ## Build bin/unwind and bin/unwind-worker
 
 .PHONY: test
 test: needs build ## Run all tests, with the race detector, and see that nothing of them is left; PKG=./internal/lock for some
-	go run ./test/left go test -race -timeout 20m -p $(PACKAGES_AT_ONCE) $(PKG)
+	go run ./test/left go test -race -timeout 40m -p $(PACKAGES_AT_ONCE) $(PKG)
 
 .PHONY: races
 races: needs ## Let what must exclude each other meet 1,000 times in each race; takes an hour or two

@@ -58,7 +58,7 @@ func TestKilledWorkersGitChildStillHoldsTheLock(t *testing.T) {
 	i.requireReleased(a)
 }
 
-// gitThatWaits answers a directory with a git that, called for a status, says
+// gitThatWaits answers a directory with a git that, asked what a commit holds, says
 // so in the file child and waits as long as the file block is there.
 func (i *installation) gitThatWaits(block, child string) string {
 	i.t.Helper()
@@ -67,7 +67,7 @@ func (i *installation) gitThatWaits(block, child string) string {
 	dir := filepath.Join(i.dir, "wrapped")
 	require.NoError(i.t, os.MkdirAll(dir, 0o755))
 	script := fmt.Sprintf(`#!/bin/sh
-case " $* " in *" status "*)
+case " $* " in *" ls-tree "*)
 	[ ! -e %[1]q ] || echo $$ > %[2]q
 	while [ -e %[1]q ]; do sleep 0.05; done ;;
 esac

@@ -3,12 +3,14 @@
 package devserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -85,7 +87,7 @@ func Launch(options ...Option) (*Server, error) {
 		if err = s.choosePorts(); err != nil {
 			break
 		}
-		if err = s.Resume(); err == nil {
+		if err = s.start(); err == nil {
 			return s, nil
 		}
 	}
@@ -114,10 +116,20 @@ func (s *Server) Client(t testing.TB) client.Client {
 }
 
 // Resume starts a stopped server again, at the same address.
-func (s *Server) Resume() error {
+func (s *Server) Resume() (err error) {
 	if s.process != nil {
 		return errors.New("the server runs already")
 	}
+	for try := range portTries {
+		time.Sleep(time.Duration(try) * time.Second) // whoever has a port may let go of it
+		if err = s.start(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (s *Server) start() error {
 	if err := s.run(); err != nil {
 		return err
 	}
@@ -254,9 +266,15 @@ func (s *Server) awaitReady(ctx context.Context) error {
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "server.log") }
 
+// logTail returns the end of the log, or of a crash its beginning, which says why.
 func (s *Server) logTail() string {
+	const most = 4000
 	content, _ := os.ReadFile(s.logPath())
-	return string(content[max(0, len(content)-4000):])
+	if at := bytes.LastIndex(content, []byte("\npanic: ")); at >= 0 {
+		content = content[at:]
+		return string(content[:min(most, len(content))])
+	}
+	return string(content[max(0, len(content)-most):])
 }
 
 // Binary finds Temporal's CLI: TEMPORAL_CLI, or bin/temporal of this project.
@@ -292,13 +310,20 @@ func moduleRoot() (string, error) {
 	}
 }
 
+// freeAddress picks a port below those that the kernel gives away to whoever
+// asks for any (ip_local_port_range, from 32768 on Linux): so that nobody has it
+// while the server is stopped, either.
 func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	const lowest, number = 15_000, 15_000
+	var err error
+	for range 100 {
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowest+mathrand.IntN(number))); err == nil {
+			defer listener.Close()
+			return listener.Addr().String(), nil
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
+	return "", err
 }
 
 func quiet() log.Logger {

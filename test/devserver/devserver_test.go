@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -65,6 +66,24 @@ func TestDataOutlivesARestartUnlessItIsLost(t *testing.T) {
 	require.NoError(t, server.LoseData())
 	require.NoError(t, server.Resume())
 	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED, statusOf(t, c))
+}
+
+// A port of a stopped server is somebody else's for a moment.
+func TestResumesOnceItsPortIsFreeAgain(t *testing.T) {
+	t.Parallel()
+	server := devserver.Start(t)
+	require.NoError(t, server.Stop())
+	other, err := net.Listen("tcp", server.Address)
+	require.NoError(t, err)
+	go func() {
+		connection, err := other.Accept() // the first try is under way
+		if err == nil {
+			_ = connection.Close()
+		}
+		time.Sleep(time.Second)
+		_ = other.Close()
+	}()
+	require.NoError(t, server.Resume())
 }
 
 func statusOf(t *testing.T, c client.Client) enums.WorkflowExecutionStatus {

@@ -24,6 +24,9 @@ type commits struct {
 	git   *repositoryGit
 	admin string
 	repo  repository
+	// branch is the one that is checked out, or was until the worktree was
+	// condemned; "" if there is none.
+	branch string
 }
 
 // anchors is what a worktree's administration points to.
@@ -76,8 +79,17 @@ func looseHead(admin, common string) string {
 	if isOID(head) && strings.Trim(head, "0") != "" {
 		return head
 	}
-	ref, isRef := strings.CutPrefix(head, "ref: ")
-	if !isRef || !strings.HasPrefix(ref, "refs/heads/") || !filepath.IsLocal(ref) || filepath.Clean(ref) != ref {
+	branch, isBranch := strings.CutPrefix(head, "ref: refs/heads/")
+	if !isBranch {
+		return ""
+	}
+	return looseBranch(common, branch)
+}
+
+// looseBranch answers the commit of a branch that is a file, "" if it is not.
+func looseBranch(common, branch string) string {
+	ref := filepath.Join("refs/heads", branch)
+	if branch == "" || !filepath.IsLocal(branch) || filepath.Clean(branch) != branch {
 		return ""
 	}
 	tip, err := readSmall(filepath.Join(common, ref))
@@ -122,6 +134,9 @@ func (c commits) look(ctx context.Context) (unanchored, error) {
 			found.tips = append(found.tips, ref.oid)
 		}
 	}
+	if len(from.refs) == 0 && c.keptByBranch(from) {
+		return found, nil
+	}
 	everything, err := c.unreached(ctx, append(slices.Clone(tips), from.logged...), nil, "--max-count=1")
 	if err != nil || len(everything) == 0 {
 		return found, err
@@ -137,6 +152,37 @@ func (c commits) look(ctx context.Context) (unanchored, error) {
 	}
 	found.logged, err = c.unreached(ctx, from.logged, append(shared, tips...))
 	return found, err
+}
+
+// keptByBranch reports whether the worktree's branch and the branch's reflog,
+// which both stay, name all that the administration does. So it is wherever
+// commits were made only on the branch for which the worktree was added, and git
+// need not be asked.
+func (c commits) keptByBranch(from anchors) bool {
+	ref := filepath.Join("refs/heads", c.branch)
+	if from.head == "" || looseBranch(c.repo.common, c.branch) != from.head || !isItself(filepath.Join(c.repo.common, ref)) {
+		return false
+	}
+	kept := []string{from.head}
+	if log := filepath.Join(c.repo.common, "logs", ref); isItself(log) {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return false
+		}
+		kept = append(kept, reflogOIDs(string(text))...)
+	}
+	for _, oid := range from.logged {
+		if !slices.Contains(kept, oid) {
+			return false
+		}
+	}
+	return true
+}
+
+// isItself reports whether a path, absolute and clean, leads through no link.
+func isItself(path string) bool {
+	resolved, err := filepath.EvalSymlinks(path)
+	return err == nil && resolved == path
 }
 
 func (c commits) anchors(ctx context.Context) (anchors, error) {
@@ -260,9 +306,10 @@ func (c commits) symbolicRefs(ctx context.Context) ([]string, error) {
 		case err != nil:
 			return err
 		case !entry.Type().IsRegular():
-			// Git follows a link among its refs, wherever it leads.
+			// Git follows a link among its refs, wherever it leads, to a directory, too.
 			if entry.Type()&fs.ModeSymlink != 0 {
-				symbolic = append(symbolic, refAt(c.repo.common, path))
+				ref := refAt(c.repo.common, path)
+				symbolic = append(symbolic, ref, ref+"/*")
 			}
 			return nil
 		}

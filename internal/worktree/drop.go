@@ -41,7 +41,7 @@ func (e *Engine) keepCommits(ctx context.Context, p place, name string, hooks Ho
 }
 
 func (e *Engine) keepCommitsLocked(ctx context.Context, p place, name string, hooks Hooks) ([]string, error) {
-	c := commits{git: e.gitFor(p.admin, hooks), admin: p.admin, repo: p.repo}
+	c := commits{git: e.gitFor(p.admin, hooks), admin: p.admin, repo: p.repo, branch: p.branch}
 	lost, err := c.look(ctx)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,9 @@ type place struct {
 	// entry is the admin directory's instance.
 	entry instance
 	nonce string
+	// branch is the one that is checked out, also once it is released; "" if there
+	// is none or it is not known.
+	branch string
 	// info is the directory's, nil if nothing is at the path.
 	info fs.FileInfo
 	// registered are all entries of the registry.

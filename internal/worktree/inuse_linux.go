@@ -107,15 +107,6 @@ func procPath(pid int, name string) string {
 	return filepath.Join("/proc", strconv.Itoa(pid), name)
 }
 
-func namesIn(dir string) ([]string, error) {
-	open, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer open.Close()
-	return open.Readdirnames(-1)
-}
-
 // occupies answers what the process has below dir, "" if nothing.
 func (s *scan) occupies(pid int) (string, error) {
 	for _, dir := range procDirs(pid) {

@@ -31,6 +31,17 @@ type look struct {
 	// steady is what the first look found, if this is the second and nothing has
 	// to be read again that is the same.
 	steady *steady
+	// listed is what git told the first look of the commit, if this is the second.
+	listed *listing
+}
+
+// listing is what git tells of one commit, which never changes.
+type listing struct {
+	commit string
+	// files waits for the list of the commit's files.
+	files func(alive func()) (string, error)
+	// absent waits for its objects that the repository does not have.
+	absent func(alive func()) (map[string]bool, error)
 }
 
 // family is what is known of the worktrees inside one.
@@ -51,6 +62,9 @@ type seen struct {
 	lost         unanchored
 	// contents is nil if they are not known.
 	contents *contents
+	listed   *listing
+	// index is the index file's stamp from before git read it.
+	index stamp
 }
 
 func (s *seen) add(findings ...Finding) { s.findings = append(s.findings, findings...) }
@@ -91,7 +105,7 @@ func (l *look) run(ctx context.Context) (seen, error) {
 	}
 	q := l.ask(ctx)
 	defer q.wait()
-	s.head = q.head
+	s.head, s.listed, s.index = q.head, q.listing, q.stamp
 	if len(s.findings) == 0 && l.isSteady(ctx, q, &s) {
 		return s, l.tellCommits(ctx, &s, q)
 	}
@@ -120,25 +134,36 @@ type questions struct {
 	head    string
 	headErr error
 	index   func(alive func()) (string, error)
-	// committed lists the commit's files.
-	committed func(alive func()) (string, error)
-	// absent answers the objects of the commit that the repository does not have.
-	absent func(alive func()) (map[string]bool, error)
-	lost   func(alive func()) (unanchored, error)
+	// stamp is the index file's from before it is listed; zero if it tells nothing.
+	stamp   stamp
+	listing *listing
+	lost    func(alive func()) (unanchored, error)
 }
 
 func (l *look) ask(ctx context.Context) *questions {
 	git := l.engine.gitFor(l.place.admin, Hooks{Name: l.hooks.Name, Inherit: l.hooks.Inherit})
 	git.workTree = l.dir
 	q := &questions{lost: beside(func() (unanchored, error) {
-		return commits{git: git, admin: l.place.admin, repo: l.place.repo}.look(ctx)
-	}), index: beside(func() (string, error) { return listIndex(ctx, git) })}
+		return commits{git: git, admin: l.place.admin, repo: l.place.repo, branch: branchOf(l.place.admin)}.look(ctx)
+	})}
+	q.stamp = indexStamp(l.place.admin)
+	if l.steady != nil && l.steady.indexStamp != (stamp{}) && l.steady.indexStamp == q.stamp {
+		q.index = known(l.steady.index)
+	} else {
+		q.index = beside(func() (string, error) { return listIndex(ctx, git) })
+	}
 	q.head, q.headErr = headCommit(ctx, git, l.place.admin, l.place.repo.common)
-	q.committed = func(func()) (string, error) { return "", errNoCommit }
-	q.absent = func(func()) (map[string]bool, error) { return nil, nil }
-	if q.head != "" && l.steady == nil {
-		q.committed = beside(func() (string, error) { return listCommit(ctx, git, q.head) })
-		q.absent = beside(func() (map[string]bool, error) { return listAbsent(ctx, git, q.head) })
+	switch {
+	case q.head == "":
+		q.listing = &listing{files: func(func()) (string, error) { return "", errNoCommit }, absent: known(map[string]bool(nil))}
+	case l.listed != nil && l.listed.commit == q.head:
+		q.listing = l.listed
+	default:
+		q.listing = &listing{
+			commit: q.head,
+			files:  beside(func() (string, error) { return listCommit(ctx, git, q.head) }),
+			absent: beside(func() (map[string]bool, error) { return listAbsent(ctx, git, q.head) }),
+		}
 	}
 	return q
 }
@@ -148,8 +173,8 @@ var errNoCommit = errors.New("there is no commit to compare with")
 // wait lets no git of ours outlive the look.
 func (q *questions) wait() {
 	_, _ = q.index(func() {})
-	_, _ = q.committed(func() {})
-	_, _ = q.absent(func() {})
+	_, _ = q.listing.files(func() {})
+	_, _ = q.listing.absent(func() {})
 	_, _ = q.lost(func() {})
 }
 
@@ -180,13 +205,18 @@ func beside[T any](work func() (T, error)) (wait func(alive func()) (T, error)) 
 	}
 }
 
+// known is beside for what needs no work.
+func known[T any](result T) func(alive func()) (T, error) {
+	return func(func()) (T, error) { return result, nil }
+}
+
 // tree judges the files that the walk found. The error is that of ctx.
 func (l *look) tree(ctx context.Context, s *seen, q *questions, found *tree) error {
 	git := l.engine.gitFor(l.place.admin, l.hooks)
 	git.workTree = l.dir
 	s.files, s.bytes, s.entries = found.files, found.bytes, found.entries
 	c := &contents{git: git, head: q.head, dir: l.dir, main: l.place.repo.main, policy: l.engine.ignored(), tree: found, skip: l.skip(), common: l.place.repo.common,
-		reached: l.engine.reach, progress: l.hooks.report, committed: q.committed, absent: q.absent, patience: l.engine.patience(), rest: l.first}
+		reached: l.engine.reach, progress: l.hooks.report, committed: q.listing.files, absent: q.listing.absent, patience: l.engine.patience(), rest: l.first}
 	if l.last {
 		c.again = func() (*tree, error) { return l.walk(ctx) }
 	}

@@ -112,3 +112,12 @@ func readLinkAt(dir int, name string) (string, error) {
 		}
 	}
 }
+
+func namesIn(dir string) ([]string, error) {
+	open, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer open.Close()
+	return open.Readdirnames(-1)
+}

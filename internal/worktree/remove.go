@@ -64,6 +64,8 @@ type removal struct {
 	quarantine string
 	// steady is what the look before the rename came to, if that holds on.
 	steady *steady
+	// listed is what git told that look of the commit.
+	listed *listing
 	// owned is the lock on the admin directory.
 	owned *lock.Held
 }
@@ -195,7 +197,7 @@ func (r *removal) begin(ctx context.Context) error {
 		return err
 	}
 	r.report.record(seen)
-	r.steady = seen.steady(began, r.engine.coarse())
+	r.steady, r.listed = seen.steady(began, r.engine.coarse()), seen.listed
 	if len(seen.findings) > 0 {
 		if saved, err := r.save(ctx, seen); !saved || err != nil {
 			return err
@@ -293,7 +295,7 @@ func (r *removal) rescue(ctx context.Context, seen seen) (kept bool, err error) 
 }
 
 func (r *removal) look(dir string) *look {
-	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers, first: dir == r.path, last: dir == r.quarantine, steady: r.steady}
+	return &look{engine: r.engine, hooks: r.hooks, place: r.place, dir: dir, family: r.family, callers: r.callers, first: dir == r.path, last: dir == r.quarantine, steady: r.steady, listed: r.listed}
 }
 
 // moveAside is step 9: after it, whoever uses the path gets an error, and nobody
@@ -344,6 +346,7 @@ func (r *removal) decide(ctx context.Context, before *place) error {
 		return r.abandonFor(err)
 	}
 	r.report.record(seen)
+	r.place.branch = seen.branch
 	r.report.Unanchored = append(unanchored, r.report.Unanchored...)
 	if len(seen.findings) > 0 {
 		saved, err := r.isSaved(ctx, seen)

@@ -199,10 +199,10 @@ func readSmall(path string) (string, error) {
 		if err != nil {
 			return "", &fs.PathError{Op: "read", Path: path, Err: err}
 		}
-		if n == 0 {
+		content = content[:len(content)+n]
+		if n == 0 || int64(len(content)) == info.Size {
 			break
 		}
-		content = content[:len(content)+n]
 	}
 	return strings.TrimRight(string(content), "\r\n"), nil
 }

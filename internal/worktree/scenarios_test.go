@@ -619,6 +619,30 @@ var commitScenarios = []scenario{
 		w.git(a, "reset", "-q", "--hard", "HEAD~1")
 		w.keepCommit(oid)
 	}},
+	{name: "directory of shared refs that is a link to the worktree's own", want: "removed", build: func(w *world) {
+		a := w.worktree("a")
+		oid := w.commit(a, "only.txt")
+		w.git(a, "update-ref", "refs/worktree/mine", oid)
+		w.linkRefs(a)
+		w.git(a, "reset", "-q", "--hard", "HEAD~1")
+		w.git(a, "reflog", "expire", "--expire=now", "--all")
+		w.keepCommit(oid)
+	}},
+	{name: "branch in a directory of refs that is a link to the worktree's own", want: "removed", build: func(w *world) {
+		a := w.worktree("a")
+		w.linkRefs(a)
+		w.git(a, "update-ref", "refs/worktree/mine", "HEAD")
+		w.git(a, "symbolic-ref", "HEAD", "refs/heads/linked/mine")
+		w.keepCommit(w.commit(a, "only.txt"))
+	}},
+	{name: "commits on a branch that was deleted", want: "removed", build: func(w *world) {
+		a := w.worktree("a")
+		w.keepCommit(w.commit(a, "one.txt"))
+		w.git(a, "branch", "kept", "HEAD~1")
+		w.git(a, "symbolic-ref", "HEAD", "refs/heads/kept")
+		w.git(a, "reset", "-q", "--hard")
+		w.git(w.repo, "branch", "-q", "-D", "a")
+	}},
 	{name: "ref of the worktree's own", want: "removed", build: func(w *world) {
 		a := w.worktree("a")
 		oid := w.commit(a, "only.txt")

@@ -3,8 +3,12 @@ package worktree
 import (
 	"bytes"
 	"context"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // stamp changes whenever a file's content, permissions or names do, or what a
@@ -31,7 +35,10 @@ func (e *Engine) coarse() time.Duration {
 type steady struct {
 	tree  *tree
 	index string // raw
-	head  string
+	// indexStamp is that of the index file, zero if the file may change without a
+	// new one.
+	indexStamp stamp
+	head       string
 }
 
 // steady answers nil if the next look has to be a whole one. began is when the
@@ -39,10 +46,31 @@ type steady struct {
 func (s *seen) steady(began time.Time, coarse time.Duration) *steady {
 	c := s.contents
 	// What the main checkout has, it may not have any more the next time.
-	if len(s.findings) > 0 || c == nil || c.leaned || !c.resting || !stampsChanges(c.dir) || !c.tree.isOlder(began.Add(-coarse).UnixNano()) {
+	before := began.Add(-coarse).UnixNano()
+	if len(s.findings) > 0 || c == nil || c.leaned || !c.resting || !stampsChanges(c.dir) || !c.tree.isOlder(before) {
 		return nil
 	}
-	return &steady{tree: c.tree, index: c.index.raw, head: s.head}
+	rests := &steady{tree: c.tree, index: c.index.raw, head: s.head}
+	if s.index.ctime < before {
+		rests.indexStamp = s.index
+	}
+	return rests
+}
+
+// indexStamp answers the stamp of the file that alone is the index of an admin
+// directory. It is the zero stamp if there is no such file, or if its changes
+// leave no stamps that could be relied on.
+func indexStamp(admin string) stamp {
+	names, err := namesIn(admin)
+	isPart := func(name string) bool { return strings.HasPrefix(name, "sharedindex.") }
+	if err != nil || slices.ContainsFunc(names, isPart) || !stampsChanges(admin) {
+		return stamp{}
+	}
+	s, err := statAt(atCurrent, filepath.Join(admin, "index"))
+	if err != nil || s.kind != unix.S_IFREG {
+		return stamp{}
+	}
+	return s.stamp()
 }
 
 // isOlder reports whether everything was last changed before a time.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"path/filepath"
+	"sort"
 	"strings"
 	"time"
 
@@ -59,10 +60,9 @@ type contents struct {
 
 // indexList is the real index, without its cached file data.
 type indexList struct {
-	raw     string
-	entries []indexEntry
-	// at answers the number of a path's last entry.
-	at       map[string]int32
+	raw string
+	// entries are in the order of their paths, byte by byte.
+	entries  []indexEntry
 	gitlinks map[string]bool
 	// unmerged are the paths with a conflict that is not resolved.
 	unmerged []string
@@ -180,7 +180,7 @@ func parseIndex(raw string) (indexList, error) {
 		return indexList{}, errCutOff
 	}
 	count := strings.Count(raw, "\x00")
-	index := indexList{raw: raw, entries: make([]indexEntry, 0, count), at: make(map[string]int32, count), gitlinks: map[string]bool{}}
+	index := indexList{raw: raw, entries: make([]indexEntry, 0, count), gitlinks: map[string]bool{}}
 	for record := range strings.SplitSeq(strings.TrimSuffix(raw, "\x00"), "\x00") {
 		if raw == "" {
 			break
@@ -189,7 +189,9 @@ func parseIndex(raw string) (indexList, error) {
 		if err != nil {
 			return indexList{}, err
 		}
-		index.at[entry.path] = int32(len(index.entries))
+		if last := len(index.entries) - 1; last >= 0 && index.entries[last].path > entry.path {
+			return indexList{}, fmt.Errorf("git ls-files answered %q after %q", entry.path, index.entries[last].path)
+		}
 		index.entries = append(index.entries, entry)
 		if entry.mode == gitlinkMode {
 			index.gitlinks[entry.path] = true
@@ -207,6 +209,12 @@ func (i indexList) newHash() func() hash.Hash {
 		return sha256.New
 	}
 	return sha1.New
+}
+
+// at answers the number of a path's last entry.
+func (i indexList) at(path string) (number int, found bool) {
+	after := sort.Search(len(i.entries), func(n int) bool { return i.entries[n].path > path })
+	return after - 1, after > 0 && i.entries[after-1].path == path
 }
 
 // find answers the entries of some paths.
@@ -309,14 +317,17 @@ func (c *contents) sort(entries []statusEntry) {
 // isPhantom: git would store the file in another form, but the bytes on disk are
 // those in the index.
 func (c *contents) isPhantom(path string, fileMode bool) bool {
-	i := c.index.at[path]
+	i, found := c.index.at(path)
+	if !found {
+		return false
+	}
 	p, entry := &c.proofs[i], &c.index.entries[i]
 	return p.likeness == identical && entry.mode != linkMode && (!fileMode || p.as(entry))
 }
 
 func (c *contents) addChanged(entry statusEntry) {
 	var was indexEntry
-	if i, found := c.index.at[entry.path]; found {
+	if i, found := c.index.at(entry.path); found {
 		was = c.index.entries[i]
 	}
 	switch {

@@ -79,7 +79,7 @@ func (c *contents) each(ctx context.Context, visit func(kind byte, path string, 
 }
 
 func (c *contents) isTracked(path string) bool {
-	_, found := c.index.at[path]
+	_, found := c.index.at(path)
 	return found
 }
 

@@ -234,7 +234,7 @@ func (l *look) tree(ctx context.Context, s *seen, q *questions, found *tree) err
 			c.index, err = parseIndex(raw)
 		}
 	}
-	found.judgeGitLike(c.index.at)
+	found.judgeGitLike(c.index)
 	if err == nil {
 		content, err = c.look(ctx)
 	}

@@ -24,11 +24,11 @@ const gitlinkMode = "160000"
 
 // indexEntry is one line of `git ls-files -v -s -z`.
 type indexEntry struct {
-	tag   byte // H, S (skip-worktree), M (unmerged); in lower case: assume-unchanged
+	path  string
 	mode  string
 	oid   string
+	tag   byte // H, S (skip-worktree), M (unmerged); in lower case: assume-unchanged
 	stage byte
-	path  string
 }
 
 func (e indexEntry) skipWorktree() bool { return e.tag == 'S' || e.tag == 's' }

@@ -96,7 +96,7 @@ func (p *prover) directory(ctx context.Context, i int32, h hash.Hash, buffer []b
 	path := c.tree.path(i)
 	node := &c.tree.nodes[i]
 	node.each(func(kind byte, name string) {
-		number, tracked := c.index.at[join(path, name)]
+		number, tracked := c.index.at(join(path, name))
 		if !tracked || ctx.Err() != nil {
 			return
 		}

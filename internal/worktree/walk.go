@@ -246,13 +246,13 @@ func (w *walker) isRepository() (nested, gitLike bool) {
 // judgeGitLike finds the nested repositories among the directories that look like
 // one. One of which the index has every file, as tests have them, is no other than
 // the files around it.
-func (t *tree) judgeGitLike(at map[string]int32) {
+func (t *tree) judgeGitLike(index indexList) {
 	for _, first := range t.gitLike {
 		tracked, end := true, first
 		for ; end == first || int(end) < len(t.nodes) && t.nodes[end].parent >= first; end++ {
 			path := t.path(end)
 			t.nodes[end].each(func(_ byte, name string) {
-				_, found := at[join(path, name)]
+				_, found := index.at(join(path, name))
 				tracked = tracked && found
 			})
 		}

@@ -41,8 +41,9 @@ A file says what a session has that takes more than flags: nested repositories,
 several runtimes, files and secrets. docs/runtimes.md describes it. What it says is kept
 in Temporal's history: a secret is named by the file that holds it, on the host.
 
-This needs Temporal and a worker on this host. Exit codes: 0 it runs, 65 refused,
-69 Temporal or the database does not answer, 75 try again.`,
+This needs Temporal and a worker on this host. Exit codes: 0 it runs, 4 failed, 64
+what was asked is ill-formed, 65 refused, 69 Temporal or the database does not
+answer, 75 try again.`,
 		Example: `  unwind session start s1 --repository /src/app --path /wt/s1 --branch agent/s1 -- claude
   unwind session start -f s1.json --json`,
 		Args: o.arguments,
@@ -225,7 +226,10 @@ func (o *sessionStartOptions) failed(err error, id string, server temporal) erro
 		return server.Explain(err)
 	}
 	why := &teardown.Error{Code: teardown.Code(application.Type()), Message: application.Message()}
-	why.Retryable = why.Code == teardown.ReasonHostUnreachable || why.Code == teardown.CodeBusy
+	switch why.Code {
+	case teardown.ReasonHostUnreachable, teardown.CodeBusy, teardown.CodeRuntimeUnreachable:
+		why.Retryable = true
+	}
 	var detail teardown.StartFailure
 	if !application.HasDetails() || application.Details(&detail) != nil || detail.Released == nil {
 		return why

@@ -163,6 +163,44 @@ func TestWorkerKilledWhileItFinishesAStray(t *testing.T) {
 	}
 }
 
+func TestWorkerKilledWhileItReleasesASessionWhoseRowVanished(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		a := i.agent("s1")
+		i.add(a)
+		i.vanish(a.id)
+		i.workerThatDiesAt("vanished runtimes ended").awaitDeath(t)
+		require.False(t, i.hasTmuxSession(a))
+		require.FileExists(t, a.secret)
+		i.worker()
+		i.until("its secret gone", func() bool { return !exists(a.secret) })
+		i.until("the worktrees gone", func() bool { return !exists(a.worktree) })
+		i.until("its other resources gone", func() bool { return !exists(a.directory) })
+	})
+}
+
+func TestWorkerKilledWhenItHasSavedTheWorkOfAnAgentThatExited(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		a := i.agent("s1")
+		write(t, filepath.Join(a.worktree, "draft.md"), "mine\n")
+		i.add(a)
+		i.killAgent(a)
+		i.workerThatDiesAt("work saved").awaitDeath(t)
+		s := i.store()
+		session, err := s.Session(t.Context(), a.id)
+		require.NoError(t, err)
+		require.Nil(t, session.TerminatedAt, "what is saved is not recorded")
+		i.worker()
+		i.untilParked(s, a.id, teardown.ReasonPreserved)
+		session, err = s.Session(t.Context(), a.id)
+		require.NoError(t, err)
+		require.Equal(t, teardown.SourceRuntimeExit, session.TerminationSource)
+		require.FileExists(t, filepath.Join(a.worktree, "draft.md"))
+		saved := strings.Fields(i.git(a.repository, "for-each-ref", "--format=%(refname)", "refs/unwind/saved"))
+		require.Len(t, saved, 1, "the same is saved once")
+		require.Equal(t, "mine", i.git(a.repository, "show", saved[0]+":draft.md"))
+	})
+}
+
 // A worktree is kept because another session's is inside it. When that one goes,
 // nobody has to retry.
 func TestParentKeptForAnotherSessionsWorktreeGoesAfterIt(t *testing.T) {

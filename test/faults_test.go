@@ -46,8 +46,7 @@ func (i *installation) requireDoneOnce(t *testing.T, a *agent) {
 
 func TestTemporalRestartedWhileAStepRuns(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, i *installation) {
-		own := installWithOwnServer(t)
-		i.server, i.client = own.server, own.client
+		i.takeOwnServer(t)
 		a, _, goOn := i.halfWay(t, "moved aside")
 		require.NoError(t, i.server.Stop())
 		goOn()

@@ -367,9 +367,15 @@ func write(t *testing.T, path, content string) {
 func installWithOwnServer(t *testing.T) *installation {
 	t.Helper()
 	i := install(t)
+	i.takeOwnServer(t)
+	return i
+}
+
+// takeOwnServer is for a test that stops Temporal, or has it lose its data.
+func (i *installation) takeOwnServer(t *testing.T) {
+	t.Helper()
 	i.server = devserver.Start(t, devserver.File(filepath.Join(i.dir, "temporal.db")))
 	i.client = i.server.Client(t)
-	return i
 }
 
 // killAgent kills the agent's tmux session under unwind.

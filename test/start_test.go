@@ -233,6 +233,24 @@ func TestWorkerKilledAtEachStepOfAStart(t *testing.T) {
 	}
 }
 
+func TestWorkerKilledWhenAStartHasFailed(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		s := i.toStart("s1")
+		s.in.Runtimes[1].Output = filepath.Join(i.dir, "no", "such", "dir")
+		killed := i.workerThatDiesAt("start failed")
+		ended, file := make(chan answer), s.file(t)
+		go func() { ended <- i.unwindWith(file, "session", "start", "-f", "-", "--json") }()
+		killed.awaitDeath(t)
+		i.worker()
+		a := <-ended
+		require.Equal(t, 64, a.code, "%s%s", a.out, a.errors)
+		require.Contains(t, a.out, string(teardown.CodeInvalidManifest))
+		facts := i.store()
+		i.untilFinished(facts, s.id)
+		i.requireTakenBack(facts, s)
+	})
+}
+
 // A runtime that a killed worker has started and not recorded is found by its
 // tag: there is never a second one, and it is ended with its session.
 func TestRuntimeThatWasStartedAndNotRecordedIsFoundByItsTag(t *testing.T) {

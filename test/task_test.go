@@ -187,35 +187,36 @@ func TestWorkerKilledAtEachStepOfATaskThenRestarted(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"begun", "task sessions terminated", "released", "moved aside", "removal recorded", "finished"} {
 		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			i := install(t)
-			a := i.agent("s1")
-			task := i.inTask(a)
-			killed := i.workerThatDiesAt(point)
-			i.must("task", "archive", task)
-			killed.awaitDeath(t)
-			i.worker()
-			s := i.store()
-			i.untilTaskFinished(s, task)
-			i.requireReleased(a)
-			require.Equal(t, int64(1), i.taskFinalization(s, task).Round, "a crash is no retry")
+			onBothDatabases(t, func(t *testing.T, i *installation) {
+				a := i.agent("s1")
+				task := i.inTask(a)
+				killed := i.workerThatDiesAt(point)
+				i.must("task", "archive", task)
+				killed.awaitDeath(t)
+				i.worker()
+				s := i.store()
+				i.untilTaskFinished(s, task)
+				i.requireReleased(a)
+				require.Equal(t, int64(1), i.taskFinalization(s, task).Round, "a crash is no retry")
+			})
 		})
 	}
 }
 
 func TestTemporalsDataLostWhileATaskIsFinalized(t *testing.T) {
-	t.Parallel()
-	i := installWithOwnServer(t)
-	a := i.agent("s1")
-	task := i.inTask(a)
-	killed := i.workerThatDiesAt("released")
-	i.must("task", "archive", task)
-	killed.awaitDeath(t)
-	require.NoError(t, i.server.LoseData())
-	require.NoError(t, i.server.Resume())
-	i.worker()
-	i.untilTaskFinished(i.store(), task)
-	i.requireReleased(a)
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		i.takeOwnServer(t)
+		a := i.agent("s1")
+		task := i.inTask(a)
+		killed := i.workerThatDiesAt("released")
+		i.must("task", "archive", task)
+		killed.awaitDeath(t)
+		require.NoError(t, i.server.LoseData())
+		require.NoError(t, i.server.Resume())
+		i.worker()
+		i.untilTaskFinished(i.store(), task)
+		i.requireReleased(a)
+	})
 }
 
 // The rows of the task and its session are deleted by somebody else's SQL: what

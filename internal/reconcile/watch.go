@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"unwind/internal/fault"
 	"unwind/internal/lock"
 	"unwind/internal/runtime"
 	"unwind/internal/store"
@@ -122,6 +123,7 @@ func (p *pass) recordGone(ctx context.Context, listed store.Watched) error {
 		return nil // started meanwhile, or not to be told: the next pass looks again
 	}
 	p.saveAll(ctx, session)
+	fault.Point("work saved")
 	changed, err := p.Store.AgentGone(ctx, session)
 	if changed {
 		p.done.Terminated++

@@ -25,7 +25,8 @@ test: needs build ## Run all tests, with the race detector, and see that nothing
 	go run ./test/left go test -race -timeout 40m -p $(PACKAGES_AT_ONCE) $(PKG)
 
 .PHONY: races
-races: needs ## Let what must exclude each other meet 1,000 times in each race; takes an hour or two
+races: needs ## Let what must exclude each other meet 1,000 times in each race, after 200 random sequences; takes an hour or two
+	go test -race -timeout 3h -run RandomSequences ./internal/store -rapid.checks=200
 	UNWIND_TEST_INTERLEAVINGS=1000 go test -race -v -timeout 3h -run 'Against|AreSerialized|Processes' ./internal/store ./activities ./test
 
 # Its server: TEMPORAL_CLI if set, else bin/temporal. After needs, which is quick.

@@ -27,6 +27,7 @@ import (
 // An interleaving is of a start, the end and the restore of one session, and of
 // another start under the same name. One in tmuxOneOf is with a terminal: those
 // cost far more than those with a process, and only they have a name to share.
+// If the races are what is run, there are as many of the one as of the other.
 const (
 	tmuxOneOf         = 50
 	interleavedAtOnce = 8
@@ -60,14 +61,19 @@ func TestStartAgainstFinalizeAgainstRestoreAgainstTheSameNameAgain(t *testing.T)
 		all.Go(func() {
 			for turn := range turns {
 				r := &race{T: t, Host: h, turn: turn, kind: teardown.KindProcess, ended: make(chan struct{}), adopted: &adopted, tags: &tags}
-				if turn%tmuxOneOf == 0 {
+				if turn%tmuxOneOf == 0 || interleave.Asked() && turn%4 < 2 {
 					r.kind = teardown.KindTmux
 				}
 				r.run()
 			}
 		})
 	}
-	for turn := range interleave.Times(100) {
+	const usual = 100
+	times := interleave.Times(usual)
+	if interleave.Asked() {
+		times *= 2
+	}
+	for turn := range times {
 		turns <- turn
 	}
 	close(turns)

@@ -91,6 +91,32 @@ func TestAgentThatExitsLeavesWorkThatIsSavedAndKept(t *testing.T) {
 	i.requireReleased(a)
 }
 
+func TestDeletedSessionSaysWhatStays(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	a := i.agent("s1")
+	write(t, filepath.Join(a.worktree, "draft.md"), "mine\n")
+	i.add(a)
+	i.killAgent(a)
+	w := i.worker()
+	s := i.store()
+	i.untilParked(s, a.id, teardown.ReasonPreserved)
+	w.stop()
+	result, err := s.Result(t.Context(), a.id, 1)
+	require.NoError(t, err)
+	ref := result.Worktrees[0].SavedRef
+	said := i.must("session", "delete", a.id, "--yes", "--json").out
+	for _, stays := range []string{
+		`"saved_refs":[{"repository":"` + a.repository + `/.git","name":"` + ref + `"}]`,
+		`"path":"` + a.worktree + `"`, `"` + a.directory + `"`, `"name":"agent/` + a.id + `"`,
+	} {
+		require.Contains(t, said, stays)
+	}
+	require.Equal(t, "mine", i.git(a.repository, "show", ref+":draft.md"))
+	require.FileExists(t, filepath.Join(a.worktree, "draft.md"))
+	require.DirExists(t, a.directory)
+}
+
 // vanish deletes the session's row alone.
 func (i *installation) vanish(id string) {
 	i.t.Helper()

@@ -51,11 +51,16 @@ func (i *installation) serve() (url string, stop func() int) {
 
 func (i *installation) deliver(url, delivery, body string) string {
 	i.t.Helper()
+	return i.deliverAs("pull_request", url, delivery, body)
+}
+
+func (i *installation) deliverAs(event, url, delivery, body string) string {
+	i.t.Helper()
 	mac := hmac.New(sha256.New, []byte(webhookSecret))
 	mac.Write([]byte(body))
 	request, err := http.NewRequestWithContext(i.t.Context(), http.MethodPost, url+"webhooks/github", strings.NewReader(body))
 	require.NoError(i.t, err)
-	for name, value := range map[string]string{"Content-Type": "application/json", "X-GitHub-Event": "pull_request", "X-GitHub-Delivery": delivery,
+	for name, value := range map[string]string{"Content-Type": "application/json", "X-GitHub-Event": event, "X-GitHub-Delivery": delivery,
 		"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))} {
 		request.Header.Set(name, value)
 	}
@@ -80,24 +85,45 @@ func (i *installation) get(url string) string {
 	return i.read(request)
 }
 
-func mergedPullRequest(branch string) string {
-	return fmt.Sprintf(`{"action":"closed","pull_request":{"number":7,"state":"closed","merged":true,"updated_at":"2026-05-06T07:08:09Z",
+func closedPullRequest(branch string, merged bool) string {
+	return fmt.Sprintf(`{"action":"closed","pull_request":{"number":7,"state":"closed","merged":%t,"updated_at":"2026-05-06T07:08:09Z",
 		"head":{"ref":%q,"repo":{"full_name":"ada/app","html_url":"https://github.com/ada/app"}}},
-		"repository":{"full_name":"ada/app","html_url":"https://github.com/ada/app"}}`, branch)
+		"repository":{"full_name":"ada/app","html_url":"https://github.com/ada/app"}}`, merged, branch)
 }
 
 func TestPullRequestThatIsMergedReleasesItsSession(t *testing.T) {
+	webhookReleases(t, "pull_request", teardown.SourcePullRequestMerged, func(a *agent) string {
+		return closedPullRequest("agent/"+a.id, true)
+	})
+}
+
+func TestPullRequestThatIsClosedReleasesItsSession(t *testing.T) {
+	webhookReleases(t, "pull_request", teardown.SourcePullRequestClosed, func(a *agent) string {
+		return closedPullRequest("agent/"+a.id, false)
+	})
+}
+
+func TestIssueThatIsClosedReleasesItsSession(t *testing.T) {
+	webhookReleases(t, "issues", teardown.SourceIssueClosed, func(*agent) string {
+		return `{"action":"closed","issue":{"number":3,"state":"closed","updated_at":"2026-05-06T07:08:09Z"},"repository":{"full_name":"ada/app"}}`
+	})
+}
+
+// webhookReleases delivers an event that ends a session, which is found by its
+// branch or by its link to issue 3.
+func webhookReleases(t *testing.T, event, source string, body func(*agent) string) {
+	t.Helper()
 	onBothDatabases(t, func(t *testing.T, i *installation) {
 		a := i.agent("s1")
 		i.git(a.repository, "remote", "add", "origin", "git@github.com:Ada/App.git")
+		a.manifest.Links = []teardown.Link{{Kind: "issue", Repository: "ada/app", Number: 3}}
 		i.add(a)
 		url, stop := i.serve()
-		event := mergedPullRequest("agent/" + a.id)
-		require.Contains(t, i.deliver(url, "d1", event), `"terminated":true`)
+		require.Contains(t, i.deliverAs(event, url, "d1", body(a)), `"terminated":true`)
 		s := i.store()
-		require.Equal(t, teardown.SourcePullRequestMerged, i.untilTerminated(s, a.id).TerminationSource)
+		require.Equal(t, source, i.untilTerminated(s, a.id).TerminationSource)
 		require.DirExists(t, a.worktree, "a webhook destroys nothing itself")
-		require.Contains(t, i.deliver(url, "d1", event), `"replayed":true`)
+		require.Contains(t, i.deliverAs(event, url, "d1", body(a)), `"replayed":true`)
 		i.worker()
 		i.untilFinished(s, a.id)
 		i.requireReleased(a)
@@ -123,7 +149,7 @@ func TestPullRequestThatIsMergedReleasesSessionsThatWereStarted(t *testing.T) {
 	i.start(0, byRemote)
 	i.start(0, byLink)
 	url, _ := i.serve()
-	require.Contains(t, i.deliver(url, "d1", mergedPullRequest("agent/"+byRemote.id)), `"terminated":true`)
+	require.Contains(t, i.deliver(url, "d1", closedPullRequest("agent/"+byRemote.id, true)), `"terminated":true`)
 	facts := i.store()
 	for _, s := range []*starting{byRemote, byLink} {
 		require.Equal(t, teardown.SourcePullRequestMerged, i.untilTerminated(facts, s.id).TerminationSource)
@@ -145,7 +171,7 @@ func TestWebhookWhileTheDatabaseIsAwayIsTakenWhenItIsSentAgain(t *testing.T) {
 	i.database = wire.url
 	url, _ := i.serve()
 	wire.cut()
-	event := mergedPullRequest("agent/" + a.id)
+	event := closedPullRequest("agent/"+a.id, true)
 	mac := hmac.New(sha256.New, []byte(webhookSecret))
 	mac.Write([]byte(event))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"webhooks/github", strings.NewReader(event))

@@ -28,7 +28,7 @@ func TestRandomSequencesKeepTheInvariants(t *testing.T) {
 	t.Parallel()
 	// Unless asked for more, few of them run with every build.
 	if checks := flag.Lookup("rapid.checks"); checks != nil && checks.Value.String() == checks.DefValue {
-		_ = flag.Set("rapid.checks", "2")
+		_ = flag.Set("rapid.checks", "5")
 	}
 	_ = flag.Set("rapid.nofailfile", "true")
 	for _, dialect := range dialects {

@@ -43,6 +43,10 @@ const (
 	Deaf     = `trap '' TERM HUP INT; echo $$ >$STAGE/agent; while :; do sleep .1; done`
 	Daemon   = `setsid sh -c 'echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
 	Nameless = `trap '' HUP; env -i STAGE=$STAGE sh -c 'trap "" HUP; echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
+	// Chain leaves behind a process that ignores what it is asked and hands itself
+	// on to a new one all the time, until there is $STAGE/stop.
+	Chain = `printf '%s\n' 'trap "" TERM HUP INT' ': >$STAGE/hopping' 'cd /' 'sleep .004' '[ -e $STAGE/stop ] || exec sh $STAGE/hop.sh &' >$STAGE/hop.sh
+		sh $STAGE/hop.sh 2>&- & ` + Plain
 )
 
 // running is one started and pinned runtime.
@@ -77,6 +81,23 @@ func (h Harness) obscured(t *testing.T) *running {
 	r.undo = h.Obscure(t, r.rt)
 	t.Cleanup(r.undo)
 	return r
+}
+
+// chained is a runtime that leaves a chain behind.
+func (h Harness) chained(t *testing.T) *running {
+	t.Helper()
+	r := h.start(t, Chain)
+	t.Cleanup(func() { r.stop(t) })
+	Eventually(t, "the chain", func() bool { return r.Has("hopping") })
+	return r
+}
+
+// stop ends a chain.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(r.Dir, "stop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (r *running) destroy(t *testing.T, options runtime.Options) runtime.Outcome {
@@ -451,6 +472,29 @@ var destroySentences = map[string]func(*testing.T, Harness){
 		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
 		wantDead(t, daemon)
 	},
+	"what hands itself on faster than it can be ended is never taken for gone": func(t *testing.T, h Harness) {
+		r := h.chained(t)
+		// More than patience and all that may shorten it.
+		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: 6 * time.Second})
+		wantSurvivors(t, err)
+		r.stop(t)
+		r.destroy(t, runtime.Options{})
+	},
+	"nor when the call is cut short": func(t *testing.T, h Harness) {
+		r := h.chained(t)
+		Kill(t, r.agent)
+		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+		// Often, as it depends on the moment; and another error may come first.
+		for i := range 20 {
+			_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Duration(20+10*i) * time.Millisecond})
+			if teardown.CodeOf(err) == teardown.CodeRuntimeUnreachable && runtime.Retryable(err) {
+				continue
+			}
+			wantSurvivors(t, err)
+		}
+		r.stop(t)
+		r.destroy(t, runtime.Options{})
+	},
 	"an error when time is over, and the runtime counts as alive": func(t *testing.T, h Harness) {
 		r := h.start(t, Deaf)
 		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Second / 2})
@@ -572,6 +616,14 @@ func wantCode(t *testing.T, err error, code teardown.Code) {
 	t.Helper()
 	if teardown.CodeOf(err) != code {
 		t.Errorf("%v, want %s", err, code)
+	}
+}
+
+func wantSurvivors(t *testing.T, err error) {
+	t.Helper()
+	wantCode(t, err, teardown.CodeRuntimeSurvivors)
+	if !runtime.Retryable(err) || len(details(err)) == 0 {
+		t.Errorf("%v lists %q", err, details(err))
 	}
 }
 

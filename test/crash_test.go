@@ -14,7 +14,7 @@ import (
 // faultPoints are all places between two effects at which a worker may die; see
 // package fault.
 var faultPoints = []string{
-	"begun", "runtime destroyed", "runtime recorded", "released", "claimed",
+	"begun", "runtime about to be ended", "runtime destroyed", "runtime recorded", "released", "claimed",
 	"quarantine recorded", "moved aside", "condemned", "worktree removed", "removal recorded",
 	"resource cleared", "finished",
 }
@@ -45,6 +45,7 @@ func TestWorkerKilledAtEachStepThenRestarted(t *testing.T) {
 			}
 			require.Equal(t, 2, result.Resources.Cleared)
 			require.Equal(t, int64(1), finalization(t, s, a.id).Round, "a crash is no retry")
+			require.Contains(t, i.must("snapshot", a.id).out, "working on it", "what it showed is kept, whoever ended it")
 		})
 	}
 }
@@ -153,6 +154,20 @@ func TestStoppedWorkerLetsTheStepFinish(t *testing.T) {
 	i.worker()
 	i.untilFinished(i.store(), a.id)
 	i.requireReleased(a)
+}
+
+func TestScreenThatCannotBeSavedStopsNothingAndIsNoted(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	a := i.agent("s1")
+	i.add(a)
+	write(t, filepath.Join(i.dir, "state-"+i.host, "snapshots"), "not a directory")
+	w := i.worker()
+	result := i.result(0, "terminate", a.id, "--wait")
+	i.requireReleased(a)
+	require.Contains(t, strings.Join(result.Runtimes[0].Details, "\n"), "No snapshot: ")
+	require.Contains(t, w.log.String(), "No snapshot: ")
+	require.Contains(t, w.log.String(), "session="+a.id)
 }
 
 func exists(path string) bool {

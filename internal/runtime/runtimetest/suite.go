@@ -266,6 +266,36 @@ var snapshotSentences = map[string]func(*testing.T, Harness){
 			t.Error("the failure was not noted")
 		}
 	},
+	"Record is told of it before anything is ended": func(t *testing.T, h Harness) {
+		r := h.start(t, `echo to be seen; `+Plain)
+		var told []string
+		outcome := r.destroy(t, runtime.Options{Snapshot: filepath.Join(r.Dir, "shots"), Record: func(_ context.Context, known teardown.Runtime, path string) error {
+			wantAlive(t, r.agent)
+			if content, _ := os.ReadFile(path); !strings.Contains(string(content), "to be seen") || !reflect.DeepEqual(known, r.rt) {
+				t.Errorf("%+v is recorded with %q, which shows %q", known, path, content)
+			}
+			told = append(told, path)
+			return nil
+		}})
+		wantOutcome(t, outcome, teardown.RuntimeReleased)
+		if h.Shows != slices.Equal(told, []string{outcome.Runtime.Snapshot}) {
+			t.Errorf("told of %q, the outcome says %q", told, outcome.Runtime.Snapshot)
+		}
+	},
+	"an error of Record is returned as it is, and nothing is touched": func(t *testing.T, h Harness) {
+		if !h.Shows {
+			t.Skip("shows nothing")
+		}
+		r := h.start(t, Plain)
+		lost := &teardown.Error{Code: teardown.CodeInternal, Message: "no refusal, although it is not retryable"}
+		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Snapshot: filepath.Join(r.Dir, "shots"),
+			Record: func(context.Context, teardown.Runtime, string) error { return lost }})
+		if !errors.Is(err, lost) {
+			t.Errorf("%v", err)
+		}
+		wantState(t, r, runtime.Alive)
+		wantAlive(t, r.agent)
+	},
 	"Destroy takes it before it ends anything": func(t *testing.T, h Harness) {
 		r := h.start(t, `echo to be seen; `+Plain)
 		outcome := r.destroy(t, runtime.Options{Snapshot: filepath.Join(r.Dir, "shots")})

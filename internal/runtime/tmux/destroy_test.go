@@ -3,6 +3,7 @@
 package tmux
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -287,6 +288,29 @@ func TestPanesOpenedLaterAreEnded(t *testing.T) {
 	later := b.PID(t, "later")
 	b.wantOutcome(t, teardown.RuntimeReleased)
 	b.wantDead(t, b.agent, later)
+}
+
+// A worker may die between the kill of the session and the end of what outlives
+// it: what proves whose that is has to be on record by then.
+func TestPanesOpenedLaterAreRecordedBeforeTheEnd(t *testing.T) {
+	b := setup(t, runtimetest.Plain)
+	b.tmux(t, "split-window", "-t", b.rt.Identity.SessionID+":", "sh", "-c", `cd /; exec env -i sh -c "trap '' HUP TERM; echo \$\$ >$STAGE/later; while :; do sleep .1; done"`)
+	later := b.PID(t, "later")
+	died := errors.New("the worker died")
+	_, err := b.destroy(t, runtime.Options{Record: func(_ context.Context, known teardown.Runtime, _ string) error {
+		b.wantAlive(t, b.agent, later)
+		b.rt = known
+		return died
+	}})
+	if !errors.Is(err, died) {
+		t.Fatalf("%v", err)
+	}
+	b.tmux(t, "kill-session", "-t", b.rt.Identity.SessionID)
+	b.awaitDead(t, b.agent)
+	b.wantAlive(t, later)
+	b.wantOutcome(t, teardown.RuntimeReleased)
+	b.wantDead(t, later)
+	b.wantSessions(t, "keep")
 }
 
 func TestSessionInAGroup(t *testing.T) {

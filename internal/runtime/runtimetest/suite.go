@@ -3,6 +3,7 @@
 package runtimetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -107,6 +108,29 @@ func (r *running) destroy(t *testing.T, options runtime.Options) runtime.Outcome
 		t.Fatalf("Destroy: %v %v", err, details(err))
 	}
 	return outcome
+}
+
+// fail is a call of Destroy that is to be an error, in time.
+func (r *running) fail(t *testing.T, options runtime.Options) error {
+	t.Helper()
+	var err error
+	InTime(t, options, func() { _, err = r.Kind.Destroy(t.Context(), r.rt, options) })
+	return err
+}
+
+// slack is what a call may take beyond its limit. It is generous, for the machine
+// may be busy: what matters is that the call ends.
+const slack = 10 * time.Second
+
+// InTime makes one call of Destroy and sees to it that it keeps its limit.
+func InTime(t *testing.T, options runtime.Options, call func()) {
+	t.Helper()
+	limit := cmp.Or(options.Limit, runtime.DefaultLimit)
+	begun := time.Now()
+	call()
+	if took := time.Since(begun); took > limit+slack {
+		t.Errorf("the call took %v, its limit is %v", took, limit)
+	}
 }
 
 // Run asserts the sentences of runtime.Kind.
@@ -480,7 +504,7 @@ var destroySentences = map[string]func(*testing.T, Harness){
 	},
 	"what could not be told is an error, and nothing is touched": func(t *testing.T, h Harness) {
 		r := h.obscured(t)
-		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{})
+		err := r.fail(t, runtime.Options{})
 		wantCode(t, err, teardown.CodeRuntimeUnreachable)
 		if !runtime.Retryable(err) {
 			t.Errorf("%v", err)
@@ -494,7 +518,7 @@ var destroySentences = map[string]func(*testing.T, Harness){
 		daemon := r.PID(t, "daemon")
 		Kill(t, r.agent)
 		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
-		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Second / 2})
+		err := r.fail(t, runtime.Options{Limit: time.Second / 2})
 		wantCode(t, err, teardown.CodeRuntimeSurvivors)
 		if !runtime.Retryable(err) || !slices.Contains(details(err), process(t, daemon)) {
 			t.Errorf("%v lists %q", err, details(err))
@@ -505,7 +529,7 @@ var destroySentences = map[string]func(*testing.T, Harness){
 	"what hands itself on faster than it can be ended is never taken for gone": func(t *testing.T, h Harness) {
 		r := h.chained(t)
 		// More than patience and all that may shorten it.
-		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: 6 * time.Second})
+		err := r.fail(t, runtime.Options{Limit: 6 * time.Second})
 		wantSurvivors(t, err)
 		r.stop(t)
 		r.destroy(t, runtime.Options{})
@@ -516,7 +540,7 @@ var destroySentences = map[string]func(*testing.T, Harness){
 		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
 		// Often, as it depends on the moment; and another error may come first.
 		for i := range 20 {
-			_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Duration(20+10*i) * time.Millisecond})
+			err := r.fail(t, runtime.Options{Limit: time.Duration(20+10*i) * time.Millisecond})
 			if teardown.CodeOf(err) == teardown.CodeRuntimeUnreachable && runtime.Retryable(err) {
 				continue
 			}
@@ -527,7 +551,7 @@ var destroySentences = map[string]func(*testing.T, Harness){
 	},
 	"an error when time is over, and the runtime counts as alive": func(t *testing.T, h Harness) {
 		r := h.start(t, Deaf)
-		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Second / 2})
+		err := r.fail(t, runtime.Options{Limit: time.Second / 2})
 		if !runtime.Retryable(err) {
 			t.Fatalf("%v", err)
 		}

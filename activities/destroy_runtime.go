@@ -1,8 +1,12 @@
 package activities
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
+
+	"go.temporal.io/sdk/activity"
 
 	"unwind/internal/fault"
 	"unwind/internal/runtime"
@@ -38,15 +42,21 @@ func (h *Host) destroyRuntime(ctx context.Context, a *attempt, in teardown.Destr
 	if registered.ReleasedAt != nil {
 		return teardown.DestroyRuntimeResult{Runtime: resultOf(registered)}, h.clearSecrets(ctx, a, in.Step)
 	}
-	outcome, err := h.destroy(ctx, a, registered, in.ConfirmedGoneBy)
+	outcome, err := h.destroy(ctx, a, in, registered)
+	for _, note := range outcome.Notes {
+		activity.GetLogger(ctx).Warn("A note on the end of a runtime", "session", registered.SessionID, "runtime", registered.ID, "note", note)
+	}
+	if errors.Is(err, errSuperseded) {
+		return teardown.DestroyRuntimeResult{Runtime: teardown.RuntimeResult{Outcome: teardown.RuntimeSuperseded}}, nil
+	}
 	if err != nil {
 		return nothing, err
 	}
 	fault.Point("runtime destroyed")
 	found := resultOf(registered)
 	found.Outcome, found.Code = outcome.Runtime.Outcome, outcome.Runtime.Code
-	found.Details = slices.Concat(outcome.Runtime.Details, outcome.Occupants)
-	found.Snapshot = outcome.Runtime.Snapshot
+	found.Details = slices.Concat(outcome.Runtime.Details, outcome.Occupants, outcome.Notes)
+	found.Snapshot = cmp.Or(outcome.Runtime.Snapshot, found.Snapshot)
 	if !found.Outcome.Released() {
 		written, err := h.Store.RuntimeRefused(ctx, in.Step, registered.ID, found, outcome.Message)
 		if err != nil || !written {
@@ -67,10 +77,14 @@ func (h *Host) destroyRuntime(ctx context.Context, a *attempt, in teardown.Destr
 	return teardown.DestroyRuntimeResult{Runtime: found}, h.clearSecrets(ctx, a, in.Step)
 }
 
-func (h *Host) destroy(ctx context.Context, a *attempt, registered store.Runtime, confirmedGoneBy string) (runtime.Outcome, error) {
+// errSuperseded: a newer round or generation has taken over while the runtime was
+// looked at; nothing of it was touched.
+var errSuperseded = errors.New("superseded")
+
+func (h *Host) destroy(ctx context.Context, a *attempt, in teardown.DestroyRuntimeInput, registered store.Runtime) (runtime.Outcome, error) {
 	handle := registered.Handle.V
 	kind, err := h.Runtimes.For(handle)
-	if err != nil && confirmedGoneBy != "" {
+	if err != nil && in.ConfirmedGoneBy != "" {
 		// Nothing is known by which a process could be proved to be its own.
 		return runtime.Outcome{Runtime: teardown.RuntimeResult{Outcome: teardown.RuntimeAlreadyGone,
 			Details: []string{"nothing was looked for: " + coded(err).Message}}}, nil
@@ -87,9 +101,17 @@ func (h *Host) destroy(ctx context.Context, a *attempt, registered store.Runtime
 	}
 	return kind.Destroy(ctx, handle, runtime.Options{
 		Snapshot:        h.SnapshotDir,
-		ConfirmedGoneBy: confirmedGoneBy,
+		ConfirmedGoneBy: in.ConfirmedGoneBy,
 		AllowOccupants:  true,
 		Progress:        a.doing,
+		Record: func(ctx context.Context, known teardown.Runtime, snapshot string) error {
+			written, err := h.Store.RuntimeToEnd(ctx, in.Step, registered.ID, known, snapshot)
+			if err == nil && !written {
+				err = errSuperseded
+			}
+			fault.Point("runtime about to be ended")
+			return err
+		},
 	})
 }
 

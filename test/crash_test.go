@@ -15,7 +15,7 @@ import (
 // faultPoints are all places between two effects of a finalization at which a
 // worker may die; see package fault.
 var faultPoints = []string{
-	"begun", "runtime destroyed", "runtime recorded", "released", "claimed",
+	"begun", "runtime about to be ended", "runtime destroyed", "runtime recorded", "released", "claimed",
 	"quarantine recorded", "moved aside", "condemned", "worktree removed", "removal recorded",
 	"resource cleared", "finished",
 }
@@ -35,6 +35,7 @@ func TestWorkerKilledAtEachStepThenRestarted(t *testing.T) {
 				i.worker()
 				i.requireDoneOnce(t, a)
 				require.Equal(t, head, i.git(a.repository, "rev-parse", "agent/"+a.id))
+				require.Contains(t, i.must("snapshot", a.id).out, "working on it", "what it showed is kept, whoever ended it")
 			})
 		})
 	}
@@ -173,6 +174,20 @@ func TestStoppedWorkerLetsTheStepFinish(t *testing.T) {
 	i.worker()
 	i.untilFinished(i.store(), a.id)
 	i.requireReleased(a)
+}
+
+func TestScreenThatCannotBeSavedStopsNothingAndIsNoted(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	a := i.agent("s1")
+	i.add(a)
+	write(t, filepath.Join(i.dir, "state-"+i.host, "snapshots"), "not a directory")
+	w := i.worker()
+	result := i.result(0, "terminate", a.id, "--wait")
+	i.requireReleased(a)
+	require.Contains(t, strings.Join(result.Runtimes[0].Details, "\n"), "No snapshot: ")
+	require.Contains(t, w.log.String(), "No snapshot: ")
+	require.Contains(t, w.log.String(), "session="+a.id)
 }
 
 func exists(path string) bool {

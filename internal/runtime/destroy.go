@@ -27,6 +27,9 @@ type Plan struct {
 	Weigh func(ctx context.Context, confirmed bool) error
 	// Snapshot is as Kind.Snapshot. It is called only when the runtime is there.
 	Snapshot func(ctx context.Context, dir string) (string, error)
+	// Learned returns the record with what Look has found beyond it, and whether
+	// there is any such thing; may be nil.
+	Learned func() (known teardown.Runtime, more bool)
 	// End asks the runtime's processes, ends the runtime itself and confirms that;
 	// nil if ending its processes is all there is to do.
 	End func(ctx context.Context, reaper *proctable.Reaper) error
@@ -53,6 +56,10 @@ func (p Plan) Destroy(ctx context.Context, options Options) (Outcome, error) {
 	}}
 	d := &destruction{Plan: p, options: options, outcome: &outcome}
 	err := d.run(ctx)
+	var theirs callers
+	if errors.As(err, &theirs) {
+		return outcome, theirs.error
+	}
 	var refusal *teardown.Error
 	if errors.As(err, &refusal) && !refusal.Retryable {
 		outcome.Runtime.Outcome = teardown.RuntimeRefused
@@ -63,6 +70,10 @@ func (p Plan) Destroy(ctx context.Context, options Options) (Outcome, error) {
 	}
 	return outcome, err
 }
+
+// callers is an error of the caller's own, which is no refusal of ours whatever
+// it says.
+type callers struct{ error }
 
 // destruction is one call of Destroy. Its steps return refusals as errors that
 // are not retryable.
@@ -104,6 +115,9 @@ func (d *destruction) run(ctx context.Context) error {
 	if err := d.admit(reaper); err != nil {
 		return err
 	}
+	if err := d.record(ctx); err != nil {
+		return err
+	}
 	if state == Alive {
 		d.outcome.Runtime.Outcome = teardown.RuntimeReleased
 	}
@@ -136,6 +150,22 @@ func (d *destruction) picture(ctx context.Context) {
 	if err != nil {
 		d.note("No snapshot: %v", err)
 	}
+}
+
+// record has the caller write down what the end of the runtime takes away.
+func (d *destruction) record(ctx context.Context) error {
+	known, more := d.Runtime, false
+	if d.Learned != nil {
+		known, more = d.Learned()
+	}
+	snapshot := d.outcome.Runtime.Snapshot
+	if d.options.Record == nil || !more && snapshot == "" {
+		return nil
+	}
+	if err := d.options.Record(ctx, known, snapshot); err != nil {
+		return callers{err}
+	}
+	return nil
 }
 
 // end ends the runtime itself; if there is no more to that than ending

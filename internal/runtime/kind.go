@@ -111,6 +111,11 @@ type Options struct {
 	// AllowOccupants: a process of somebody else that stands in the worktree is
 	// noted in Outcome.Occupants instead of refused.
 	AllowOccupants bool
+	// Record is called before anything is ended if there is something that nobody
+	// could find out after that: where the picture is, or more of what the runtime is
+	// than rt says, which is then in known. Its error ends the call, with nothing
+	// touched, and is returned as it is. It may be nil.
+	Record func(ctx context.Context, known teardown.Runtime, snapshot string) error
 	// Progress is told what is being done, also while waiting; it may be nil.
 	Progress func(doing string)
 	// Limit is the time that the call may take; 0 means DefaultLimit.

@@ -23,6 +23,23 @@ func runtimeOf(ctx context.Context, q queries, id string) (r Runtime, err error)
 	return r, err
 }
 
+// keptSnapshot sets a snapshot's path, but never replaces one by none: an attempt
+// that finds the runtime gone takes no picture of it, and the one that was taken
+// before it ended is still there.
+const keptSnapshot = "snapshot_path = COALESCE(NULLIF(?, ''), snapshot_path)"
+
+// RuntimeToEnd records what could not be found out any more once a runtime is
+// ended, right before that: more of what it is, and where its picture is ("" if
+// there is none). The caller holds the session's lock. Written as for
+// RuntimeReleased; the caller ends nothing if it is false.
+func (s *Store) RuntimeToEnd(ctx context.Context, step teardown.Step, runtimeID string, known teardown.Runtime, snapshot string) (written bool, err error) {
+	return s.writeRuntime(ctx, step, runtimeID, func(tx queries) error {
+		_, err := tx.exec(ctx, "UPDATE runtimes SET handle = ?, "+keptSnapshot+" WHERE id = ?",
+			JSONOf(known), readable(snapshot, maxText), runtimeID)
+		return err
+	})
+}
+
 // RuntimeReleased records that a runtime is confirmed gone, and how that is
 // known, in words. The caller holds the session's lock. Again is a no-op.
 // Written is false if a newer round or generation has taken over; then nothing
@@ -32,7 +49,7 @@ func (s *Store) RuntimeReleased(ctx context.Context, step teardown.Step, runtime
 		return false, internal("A released runtime cannot have the outcome %q", r.Outcome)
 	}
 	return s.writeRuntime(ctx, step, runtimeID, func(tx queries) error {
-		if _, err := tx.exec(ctx, `UPDATE runtimes SET state = 'released', released_at = ?, released_how = ?, snapshot_path = ?,
+		if _, err := tx.exec(ctx, `UPDATE runtimes SET state = 'released', released_at = ?, released_how = ?, `+keptSnapshot+`,
 			outcome = ?, code = ?, details = ?, message = '' WHERE id = ?`,
 			now(), readable(how, maxText), readable(snapshot, maxText),
 			string(r.Outcome), string(r.Code), JSONOf(bounded(r.Details)), runtimeID); err != nil {
@@ -46,7 +63,7 @@ func (s *Store) RuntimeReleased(ctx context.Context, step teardown.Step, runtime
 // person. Written as for RuntimeReleased.
 func (s *Store) RuntimeRefused(ctx context.Context, step teardown.Step, runtimeID string, r teardown.RuntimeResult, message string) (written bool, err error) {
 	return s.writeRuntime(ctx, step, runtimeID, func(tx queries) error {
-		_, err := tx.exec(ctx, "UPDATE runtimes SET outcome = ?, code = ?, details = ?, message = ?, snapshot_path = ? WHERE id = ?",
+		_, err := tx.exec(ctx, "UPDATE runtimes SET outcome = ?, code = ?, details = ?, message = ?, "+keptSnapshot+" WHERE id = ?",
 			string(teardown.RuntimeRefused), string(r.Code), JSONOf(bounded(r.Details)), readable(message, maxText),
 			readable(r.Snapshot, maxText), runtimeID)
 		return err

@@ -66,11 +66,58 @@ var runtimePromises = []promise{
 		require.Nil(t, r.ReleasedAt)
 		require.Len(t, b.beginAgain(step).Runtimes, 2)
 	}},
+	{"what is known of a runtime before it is ended stays, whatever later attempts find", func(t *testing.T, b *bundle) {
+		step := b.withRuntimes()
+		known := teardown.Runtime{Kind: "tmux", Session: "s1", Identity: &teardown.RuntimeIdentity{Panes: []teardown.Pane{{PID: 7, StartTime: 9}}}}
+		written, err := b.RuntimeToEnd(ctx, step, "r1", known, "/snap/r1")
+		require.NoError(t, err)
+		require.True(t, written)
+		r, err := b.Runtime(ctx, "r1")
+		require.NoError(t, err)
+		require.Equal(t, known, r.Handle.V)
+		require.Equal(t, store.RuntimeRunning, r.State)
+		require.Equal(t, teardown.RuntimePending, r.Outcome)
+
+		kept := func() {
+			t.Helper()
+			r, err := b.Runtime(ctx, "r1")
+			require.NoError(t, err)
+			require.Equal(t, "/snap/r1", r.SnapshotPath)
+		}
+		_, err = b.RuntimeToEnd(ctx, step, "r1", known, "")
+		require.NoError(t, err)
+		kept()
+		_, err = b.RuntimeRefused(ctx, step, "r1", teardown.RuntimeResult{Code: teardown.CodeRuntimeIdentity}, "Not ours.")
+		require.NoError(t, err)
+		kept()
+		b.runtimeGone(step, "r1")
+		kept()
+		_, err = b.RuntimeToEnd(ctx, step, "r1", teardown.Runtime{}, "/snap/late")
+		require.NoError(t, err)
+		kept()
+		r, err = b.Runtime(ctx, "r1")
+		require.NoError(t, err)
+		require.Equal(t, known, r.Handle.V)
+	}},
+	{"a newer picture takes the place of an older one", func(t *testing.T, b *bundle) {
+		step := b.withRuntimes()
+		for _, path := range []string{"/snap/old", "/snap/new"} {
+			written, err := b.RuntimeToEnd(ctx, step, "r1", teardown.Runtime{Kind: "tmux"}, path)
+			require.NoError(t, err)
+			require.True(t, written)
+			r, err := b.Runtime(ctx, "r1")
+			require.NoError(t, err)
+			require.Equal(t, path, r.SnapshotPath)
+		}
+	}},
 	{"a late word about a runtime is not written", func(t *testing.T, b *bundle) {
 		step := b.withRuntimes()
 		newer := b.retry(step)
 		gone := teardown.RuntimeResult{Outcome: teardown.RuntimeReleased}
 		written, err := b.RuntimeReleased(ctx, step, "r1", "", "", gone)
+		require.NoError(t, err)
+		require.False(t, written)
+		written, err = b.RuntimeToEnd(ctx, step, "r1", teardown.Runtime{}, "/snap/late")
 		require.NoError(t, err)
 		require.False(t, written)
 		b.restored("s1")
@@ -83,6 +130,8 @@ var runtimePromises = []promise{
 		r, err := b.Runtime(ctx, "r1")
 		require.NoError(t, err)
 		require.Equal(t, store.RuntimeRunning, r.State)
+		require.Equal(t, "s1", r.Handle.V.Session)
+		require.Empty(t, r.SnapshotPath)
 		require.Equal(t, teardown.RuntimePending, r.Outcome)
 	}},
 	{"a runtime that is unknown, another's, or not gone is an error", func(t *testing.T, b *bundle) {
@@ -90,6 +139,8 @@ var runtimePromises = []promise{
 		other := b.terminated("s2")
 		gone := teardown.RuntimeResult{Outcome: teardown.RuntimeReleased}
 		_, err := b.RuntimeReleased(ctx, other, "r1", "", "", gone)
+		requireCode(t, teardown.CodeInternal, false, err)
+		_, err = b.RuntimeToEnd(ctx, other, "r1", teardown.Runtime{}, "")
 		requireCode(t, teardown.CodeInternal, false, err)
 		_, err = b.RuntimeReleased(ctx, other, "nobody", "", "", gone)
 		requireCode(t, teardown.CodeInternal, false, err)

@@ -122,7 +122,8 @@ func (s *search) judge(p Process) error {
 		environment, err := p.Environ()
 		switch {
 		case errors.Is(err, ErrGone):
-			return nil
+			// It has ended since the scan, which may have missed what it started by
+			// then: it counts as found, if anything but its environment proves it.
 		case errors.Is(err, ErrDenied), errors.Is(err, ErrUnsupported):
 			s.denied[p.PID] = true
 		case err != nil:

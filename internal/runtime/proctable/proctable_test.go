@@ -119,6 +119,21 @@ func TestClaimByKernelSession(t *testing.T) {
 	}
 }
 
+// A process that ended between the scan and the look into its environment may
+// have handed itself on: such a scan has not found nothing.
+func TestClaimOfOneThatEndedSinceTheScan(t *testing.T) {
+	t.Parallel()
+	const base = 1 << 28 // no process has such a number
+	leader := Root{Ref: Ref{PID: base, Start: 100}, LeadsSession: true}
+	ended := Process{Ref: Ref{PID: base + 1, Start: 101}, Parent: 1, Session: leader.PID}
+	other := Process{Ref: Ref{PID: base + 2, Start: 101}, Parent: 1, Session: base + 2}
+	claim := &Claim{Roots: []Root{leader}, Tag: "TAG=run-1"}
+	found, err := claim.Find(Table{ended.PID: ended, other.PID: other})
+	if err != nil || len(found.Owned) != 1 || found.Owned[0].Ref != ended.Ref {
+		t.Errorf("%v %v, want the one of the session", found.Owned, err)
+	}
+}
+
 func TestClaimByDescent(t *testing.T) {
 	t.Parallel()
 	const base = 1 << 28

@@ -22,33 +22,68 @@ var scans = onepass.Pass[Table]{Make: scan}
 func Scan() (Table, error) { return scans.Do() }
 
 func scan() (Table, error) {
+	s := scanning{table: Table{}, read: map[int]bool{}}
+	for range listings {
+		missed, err := s.list()
+		if err != nil {
+			return nil, err
+		}
+		if !missed {
+			break
+		}
+	}
+	return s.table, nil
+}
+
+// listings bounds how often one scan lists /proc: where processes end all the
+// time, each listing may miss one. A later listing reads only what is new, so that
+// little time is left in which something can end.
+const listings = 10
+
+// scanning is one scan.
+type scanning struct {
+	table Table
+	read  map[int]bool // numbers that were listed before
+}
+
+// list reads the processes that were not listed before. Missed: one of them may
+// have ended since it was listed, and what it started by then is in no listing.
+func (s *scanning) list() (missed bool, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	defer proc.Close()
 	names, err := proc.Readdirnames(-1)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	table := make(Table, len(names))
-	all := make([]seen, len(names))
+	var all []seen
 	for i, name := range names {
 		pid, err := strconv.Atoi(name)
-		if err != nil {
+		if err != nil || s.read[pid] {
 			continue
 		}
+		s.read[pid] = true
 		p, err := readStat(pid)
-		if errors.Is(err, ErrGone) || err == nil && p.kernel {
+		if errors.Is(err, ErrGone) {
+			missed = true
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return false, err
 		}
-		p.seen = &all[i]
-		table[pid] = p
+		if p.kernel {
+			continue
+		}
+		missed = missed || p.Dead // since when is not told
+		if len(all) == 0 {
+			all = make([]seen, len(names)-i)
+		}
+		p.seen, all = &all[0], all[1:]
+		s.table[pid] = p
 	}
-	return table, nil
+	return missed, nil
 }
 
 // Read reads one process. ErrGone means that the kernel knows no such process.

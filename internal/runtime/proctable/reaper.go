@@ -45,7 +45,7 @@ type target struct {
 
 // Remains are processes that could not be ended.
 type Remains struct {
-	Survivors []Process // asked and killed in vain
+	Survivors []Process // seen by the last scan, asked and killed in vain
 	Denied    []Process // not ours to signal
 	Untold    []Process // may be the run's, may not be looked into
 	// Table is the last scan.
@@ -141,14 +141,13 @@ func (r *Reaper) press(found Belongings, kill bool) Remains {
 		case kill && t.handle != nil && t.overdue():
 			t.signal(unix.SIGKILL)
 		}
-		if t == nil {
+		if t != nil && !t.denied.IsZero() {
+			remains.Denied = append(remains.Denied, p)
 			continue
 		}
-		if t.denied.IsZero() {
-			remains.Survivors = append(remains.Survivors, p)
-		} else {
-			remains.Denied = append(remains.Denied, p)
-		}
+		// Also one that has ended since the scan: what it may have started by then
+		// is found by the next scan only.
+		remains.Survivors = append(remains.Survivors, p)
 	}
 	return remains
 }

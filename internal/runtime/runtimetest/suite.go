@@ -3,6 +3,7 @@
 package runtimetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -43,6 +44,10 @@ const (
 	Deaf     = `trap '' TERM HUP INT; echo $$ >$STAGE/agent; while :; do sleep .1; done`
 	Daemon   = `setsid sh -c 'echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
 	Nameless = `trap '' HUP; env -i STAGE=$STAGE sh -c 'trap "" HUP; echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
+	// Chain leaves behind a process that ignores what it is asked and hands itself
+	// on to a new one all the time, until there is $STAGE/stop.
+	Chain = `printf '%s\n' 'trap "" TERM HUP INT' ': >$STAGE/hopping' 'cd /' 'sleep .004' '[ -e $STAGE/stop ] || exec sh $STAGE/hop.sh &' >$STAGE/hop.sh
+		sh $STAGE/hop.sh 2>&- & ` + Plain
 )
 
 // running is one started and pinned runtime.
@@ -79,6 +84,23 @@ func (h Harness) obscured(t *testing.T) *running {
 	return r
 }
 
+// chained is a runtime that leaves a chain behind.
+func (h Harness) chained(t *testing.T) *running {
+	t.Helper()
+	r := h.start(t, Chain)
+	t.Cleanup(func() { r.stop(t) })
+	Eventually(t, "the chain", func() bool { return r.Has("hopping") })
+	return r
+}
+
+// stop ends a chain.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(r.Dir, "stop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (r *running) destroy(t *testing.T, options runtime.Options) runtime.Outcome {
 	t.Helper()
 	outcome, err := r.Kind.Destroy(t.Context(), r.rt, options)
@@ -86,6 +108,29 @@ func (r *running) destroy(t *testing.T, options runtime.Options) runtime.Outcome
 		t.Fatalf("Destroy: %v %v", err, details(err))
 	}
 	return outcome
+}
+
+// fail is a call of Destroy that is to be an error, in time.
+func (r *running) fail(t *testing.T, options runtime.Options) error {
+	t.Helper()
+	var err error
+	InTime(t, options, func() { _, err = r.Kind.Destroy(t.Context(), r.rt, options) })
+	return err
+}
+
+// slack is what a call may take beyond its limit. It is generous, for the machine
+// may be busy: what matters is that the call ends.
+const slack = 10 * time.Second
+
+// InTime makes one call of Destroy and sees to it that it keeps its limit.
+func InTime(t *testing.T, options runtime.Options, call func()) {
+	t.Helper()
+	limit := cmp.Or(options.Limit, runtime.DefaultLimit)
+	begun := time.Now()
+	call()
+	if took := time.Since(begun); took > limit+slack {
+		t.Errorf("the call took %v, its limit is %v", took, limit)
+	}
 }
 
 // Run asserts the sentences of runtime.Kind.
@@ -244,6 +289,36 @@ var snapshotSentences = map[string]func(*testing.T, Harness){
 		if h.Shows && len(outcome.Notes) == 0 {
 			t.Error("the failure was not noted")
 		}
+	},
+	"Record is told of it before anything is ended": func(t *testing.T, h Harness) {
+		r := h.start(t, `echo to be seen; `+Plain)
+		var told []string
+		outcome := r.destroy(t, runtime.Options{Snapshot: filepath.Join(r.Dir, "shots"), Record: func(_ context.Context, known teardown.Runtime, path string) error {
+			wantAlive(t, r.agent)
+			if content, _ := os.ReadFile(path); !strings.Contains(string(content), "to be seen") || !reflect.DeepEqual(known, r.rt) {
+				t.Errorf("%+v is recorded with %q, which shows %q", known, path, content)
+			}
+			told = append(told, path)
+			return nil
+		}})
+		wantOutcome(t, outcome, teardown.RuntimeReleased)
+		if h.Shows != slices.Equal(told, []string{outcome.Runtime.Snapshot}) {
+			t.Errorf("told of %q, the outcome says %q", told, outcome.Runtime.Snapshot)
+		}
+	},
+	"an error of Record is returned as it is, and nothing is touched": func(t *testing.T, h Harness) {
+		if !h.Shows {
+			t.Skip("shows nothing")
+		}
+		r := h.start(t, Plain)
+		lost := &teardown.Error{Code: teardown.CodeInternal, Message: "no refusal, although it is not retryable"}
+		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Snapshot: filepath.Join(r.Dir, "shots"),
+			Record: func(context.Context, teardown.Runtime, string) error { return lost }})
+		if !errors.Is(err, lost) {
+			t.Errorf("%v", err)
+		}
+		wantState(t, r, runtime.Alive)
+		wantAlive(t, r.agent)
 	},
 	"Destroy takes it before it ends anything": func(t *testing.T, h Harness) {
 		r := h.start(t, `echo to be seen; `+Plain)
@@ -429,7 +504,7 @@ var destroySentences = map[string]func(*testing.T, Harness){
 	},
 	"what could not be told is an error, and nothing is touched": func(t *testing.T, h Harness) {
 		r := h.obscured(t)
-		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{})
+		err := r.fail(t, runtime.Options{})
 		wantCode(t, err, teardown.CodeRuntimeUnreachable)
 		if !runtime.Retryable(err) {
 			t.Errorf("%v", err)
@@ -443,7 +518,7 @@ var destroySentences = map[string]func(*testing.T, Harness){
 		daemon := r.PID(t, "daemon")
 		Kill(t, r.agent)
 		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
-		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Second / 2})
+		err := r.fail(t, runtime.Options{Limit: time.Second / 2})
 		wantCode(t, err, teardown.CodeRuntimeSurvivors)
 		if !runtime.Retryable(err) || !slices.Contains(details(err), process(t, daemon)) {
 			t.Errorf("%v lists %q", err, details(err))
@@ -451,9 +526,32 @@ var destroySentences = map[string]func(*testing.T, Harness){
 		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
 		wantDead(t, daemon)
 	},
+	"what hands itself on faster than it can be ended is never taken for gone": func(t *testing.T, h Harness) {
+		r := h.chained(t)
+		// More than patience and all that may shorten it.
+		err := r.fail(t, runtime.Options{Limit: 6 * time.Second})
+		wantSurvivors(t, err)
+		r.stop(t)
+		r.destroy(t, runtime.Options{})
+	},
+	"nor when the call is cut short": func(t *testing.T, h Harness) {
+		r := h.chained(t)
+		Kill(t, r.agent)
+		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+		// Often, as it depends on the moment; and another error may come first.
+		for i := range 20 {
+			err := r.fail(t, runtime.Options{Limit: time.Duration(20+10*i) * time.Millisecond})
+			if teardown.CodeOf(err) == teardown.CodeRuntimeUnreachable && runtime.Retryable(err) {
+				continue
+			}
+			wantSurvivors(t, err)
+		}
+		r.stop(t)
+		r.destroy(t, runtime.Options{})
+	},
 	"an error when time is over, and the runtime counts as alive": func(t *testing.T, h Harness) {
 		r := h.start(t, Deaf)
-		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Limit: time.Second / 2})
+		err := r.fail(t, runtime.Options{Limit: time.Second / 2})
 		if !runtime.Retryable(err) {
 			t.Fatalf("%v", err)
 		}
@@ -572,6 +670,14 @@ func wantCode(t *testing.T, err error, code teardown.Code) {
 	t.Helper()
 	if teardown.CodeOf(err) != code {
 		t.Errorf("%v, want %s", err, code)
+	}
+}
+
+func wantSurvivors(t *testing.T, err error) {
+	t.Helper()
+	wantCode(t, err, teardown.CodeRuntimeSurvivors)
+	if !runtime.Retryable(err) || len(details(err)) == 0 {
+		t.Errorf("%v lists %q", err, details(err))
 	}
 }
 

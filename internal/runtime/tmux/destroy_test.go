@@ -3,6 +3,7 @@
 package tmux
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,7 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -281,12 +284,114 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	b.wantAlive(t, b.agent)
 }
 
+// A client that waits in connect hears no SIGTERM.
+func TestServerThatDoesNotEvenAccept(t *testing.T) {
+	b := setup(t, runtimetest.Plain)
+	b.remove(t, b.socket)
+	b.fullSocket(t)
+	b.wantErrorInTime(t, Kind{}, runtime.Options{}, teardown.CodeRuntimeUnreachable)
+	b.wantErrorInTime(t, Kind{}, runtime.Options{Limit: time.Second}, teardown.CodeRuntimeUnreachable)
+	b.wantAlive(t, b.agent)
+}
+
+// fullSocket listens at the socket's path and takes no connection, until nobody
+// can connect any more without waiting.
+func (b *bench) fullSocket(t *testing.T) {
+	t.Helper()
+	address := &unix.SockaddrUnix{Name: b.socket}
+	open := func(flags int) int {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
+		b.check(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	listener := open(0)
+	b.check(t, errors.Join(unix.Bind(listener, address), unix.Listen(listener, 0)))
+	for range 100 {
+		err := unix.Connect(open(unix.SOCK_NONBLOCK), address)
+		if errors.Is(err, unix.EAGAIN) {
+			return
+		}
+		b.check(t, err)
+	}
+	t.Fatal("the socket takes connections without end")
+}
+
+func TestTmuxThatAnswersLate(t *testing.T) {
+	b := setup(t, runtimetest.Plain)
+	var outcome runtime.Outcome
+	var err error
+	runtimetest.InTime(t, runtime.Options{}, func() {
+		outcome, err = b.instead(t, `sleep 1; exec tmux "$@"`).Destroy(t.Context(), b.rt, runtime.Options{})
+	})
+	if err != nil || outcome.Runtime.Outcome != teardown.RuntimeReleased {
+		t.Errorf("%+v %v", outcome, err)
+	}
+	b.wantDead(t, b.agent)
+	b.wantSessions(t, "keep")
+}
+
+func TestTmuxThatNeverAnswers(t *testing.T) {
+	b := setup(t, runtimetest.Plain)
+	kind := b.instead(t, `exec sleep 900`)
+	b.wantErrorInTime(t, kind, runtime.Options{}, teardown.CodeRuntimeUnreachable)
+	b.wantErrorInTime(t, kind, runtime.Options{Limit: time.Second}, teardown.CodeRuntimeUnreachable)
+	b.wantAlive(t, b.agent)
+	b.wantSessions(t, "agent", "keep")
+}
+
+// instead is the kind with a shell script in the place of tmux.
+func (b *bench) instead(t *testing.T, script string) Kind {
+	t.Helper()
+	path := filepath.Join(b.Dir, "tmux")
+	// A child that another test forks meanwhile would hold the file open for
+	// writing, and what is open for writing cannot be run.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700)
+	syscall.ForkLock.RUnlock()
+	b.check(t, err)
+	return Kind{Binary: path}
+}
+
+func (b *bench) wantErrorInTime(t *testing.T, kind Kind, options runtime.Options, code teardown.Code) {
+	t.Helper()
+	runtimetest.InTime(t, options, func() {
+		outcome, err := kind.Destroy(t.Context(), b.rt, options)
+		if teardown.CodeOf(err) != code || !runtime.Retryable(err) {
+			t.Errorf("%+v %v, want retryable %s", outcome, err, code)
+		}
+	})
+}
+
 func TestPanesOpenedLaterAreEnded(t *testing.T) {
 	b := setup(t, runtimetest.Plain)
 	b.tmux(t, "split-window", "-t", b.rt.Identity.SessionID+":", "sh", "-c", `env -i sh -c "trap '' HUP TERM; echo \$\$ >$STAGE/later; while :; do sleep .1; done"; :`)
 	later := b.PID(t, "later")
 	b.wantOutcome(t, teardown.RuntimeReleased)
 	b.wantDead(t, b.agent, later)
+}
+
+// A worker may die between the kill of the session and the end of what outlives
+// it: what proves whose that is has to be on record by then.
+func TestPanesOpenedLaterAreRecordedBeforeTheEnd(t *testing.T) {
+	b := setup(t, runtimetest.Plain)
+	b.tmux(t, "split-window", "-t", b.rt.Identity.SessionID+":", "sh", "-c", `cd /; exec env -i sh -c "trap '' HUP TERM; echo \$\$ >$STAGE/later; while :; do sleep .1; done"`)
+	later := b.PID(t, "later")
+	died := errors.New("the worker died")
+	_, err := b.destroy(t, runtime.Options{Record: func(_ context.Context, known teardown.Runtime, _ string) error {
+		b.wantAlive(t, b.agent, later)
+		b.rt = known
+		return died
+	}})
+	if !errors.Is(err, died) {
+		t.Fatalf("%v", err)
+	}
+	b.tmux(t, "kill-session", "-t", b.rt.Identity.SessionID)
+	b.awaitDead(t, b.agent)
+	b.wantAlive(t, later)
+	b.wantOutcome(t, teardown.RuntimeReleased)
+	b.wantDead(t, later)
+	b.wantSessions(t, "keep")
 }
 
 func TestSessionInAGroup(t *testing.T) {
@@ -458,10 +563,7 @@ func (b *bench) wantOutcome(t *testing.T, want teardown.RuntimeOutcome) runtime.
 
 func (b *bench) wantError(t *testing.T, code teardown.Code) {
 	t.Helper()
-	outcome, err := b.destroy(t, runtime.Options{})
-	if teardown.CodeOf(err) != code || !runtime.Retryable(err) {
-		t.Errorf("%+v %v, want retryable %s", outcome, err, code)
-	}
+	b.wantErrorInTime(t, Kind{}, runtime.Options{}, code)
 }
 
 func (b *bench) wantDead(t *testing.T, pids ...int) {

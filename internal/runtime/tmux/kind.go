@@ -49,6 +49,7 @@ func (k Kind) Destroy(ctx context.Context, rt teardown.Runtime, options runtime.
 		Look:      t.lookToEnd,
 		Weigh:     t.weighTag,
 		Snapshot:  t.snapshot,
+		Learned:   func() (teardown.Runtime, bool) { return t.learned(rt) },
 		End:       t.end,
 		Contested: t.contested,
 		Patience:  hangupPatience,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"unwind/internal/runtime"
+	"unwind/teardown"
 )
 
 // environmentMark is printed before the server's environment: no line of a
@@ -63,6 +64,21 @@ func (t *target) claimPanes(panes []pane) {
 			t.claim.Roots = append(t.claim.Roots, root)
 		}
 	}
+}
+
+// learned is the record with the panes that were opened after it was made: when
+// the session is gone, nothing else proves whose their processes are.
+func (t *target) learned(rt teardown.Runtime) (known teardown.Runtime, more bool) {
+	if t.identity == nil {
+		return rt, false
+	}
+	identity := *t.identity
+	identity.Panes = nil
+	for _, root := range t.claim.Roots {
+		identity.Panes = append(identity.Panes, teardown.Pane{PID: root.PID, StartTime: root.Start})
+	}
+	rt.Identity = &identity
+	return rt, len(identity.Panes) > len(t.identity.Panes)
 }
 
 // panesToShow are those of the survey, if there was one.

@@ -87,23 +87,19 @@ func (p *pass) startTask(ctx context.Context, due store.Due) error {
 
 // deliverToTask is deliver for a task.
 func (p *pass) deliverToTask(ctx context.Context, due store.Due) error {
-	round, err := p.retriedTaskRound(ctx, due)
+	round, err := p.unheardTaskRound(ctx, due)
 	if err != nil || round == 0 || !p.waits(ctx, teardown.FinalizeTaskID(due.TaskID)) {
 		return err
 	}
-	if round, err = p.retriedTaskRound(ctx, due); err != nil || round == 0 {
+	if round, err = p.unheardTaskRound(ctx, due); err != nil || round == 0 {
 		return err
 	}
 	return p.signalTask(ctx, due.TaskID, round)
 }
 
-func (p *pass) retriedTaskRound(ctx context.Context, due store.Due) (int64, error) {
+func (p *pass) unheardTaskRound(ctx context.Context, due store.Due) (int64, error) {
 	detail, err := p.Store.TaskDetail(ctx, due.TaskID)
-	f := detail.Finalization()
-	if err != nil || f.Generation != due.Generation || f.Round < 2 || f.ParkedAt != nil || f.FinishedAt != nil {
-		return 0, err
-	}
-	return f.Round, nil
+	return unheard(detail.Finalizations, due.Generation), err
 }
 
 // wakeTask is wake for a task.

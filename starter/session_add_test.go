@@ -252,7 +252,7 @@ var badManifests = []badManifest{
 	{"parent elsewhere", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@WT","parent":"@ROOT/other"}]}`, `does not contain`, teardown.CodeInvalidManifest, exitUsage},
 	{"parent that is none", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@WT","parent":"@ROOT"}]}`, `is no registered worktree and none of this manifest`, teardown.CodeInvalidManifest, exitUsage},
 	{"no repository there", `{"id":"s1","worktrees":[{"repository":"@ROOT/plain","path":"@WT"}]}`, `@ROOT/plain`, "", exitRefused},
-	{"no worktree there", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@ROOT/none"}]}`, `there is no worktree at @ROOT/none`, teardown.CodeWorktreeMissing, exitRefused},
+	{"no worktree there", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@ROOT/none"}]}`, `there is no worktree at @ROOT/none; make one with ` + "`git worktree add`", teardown.CodeWorktreeMissing, exitRefused},
 	{"plain directory", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@ROOT/plain"}]}`, `@ROOT/plain`, "", exitRefused},
 	{"main working tree", `{"id":"s1","worktrees":[{"repository":"@APP","path":"@APP"}]}`, `register the session without this worktree`, teardown.CodeMainWorktree, exitRefused},
 	{"outside of the roots", `{"id":"s1","worktrees":[{"repository":"@APP","path":"/usr/lib"}]}`, `UNWIND_ROOTS`, teardown.CodeOutsideRoots, exitRefused},

@@ -83,6 +83,9 @@ func (o *sessionDeleteOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if done && left.Parked {
+		o.endWaiting(ctx)
+	}
 	if o.json {
 		o.printJSON(deleted{SessionID: o.ID, Deleted: done, Stays: staysOf(left)})
 		return nil
@@ -92,6 +95,21 @@ func (o *sessionDeleteOptions) run(ctx context.Context) error {
 		o.tell(o.say, staysOf(left))
 	}
 	return nil
+}
+
+// endWaiting has the run that waits for the session end, which finds no such
+// session. It is a courtesy: one that did not hear of it goes on with the next
+// session of this id.
+func (o *sessionDeleteOptions) endWaiting(ctx context.Context) {
+	server := o.dial(ctx)
+	if server.away != nil {
+		return
+	}
+	defer server.Close()
+	bounded, cancel := context.WithTimeout(ctx, liveLimit)
+	defer cancel()
+	_ = server.Client.SignalWorkflow(bounded, teardown.FinalizeSessionID(o.ID), "", teardown.RetrySignal,
+		teardown.RetryRequest{RequestedBy: "session delete"})
 }
 
 func (o *sessionDeleteOptions) sure(left stays) (bool, error) {

@@ -109,7 +109,7 @@ func (o *sessionForkOptions) see(ctx context.Context, f *facts, worktrees []stor
 		at, err := git.Locate(worktree.Target{Repository: w.Repository, Path: w.Path, Nonce: w.Nonce}, w.QuarantinePath)
 		if err == nil && at != worktree.AtPath {
 			err = &teardown.Error{Code: teardown.CodeWorktreeMissing, Message: fmt.Sprintf(
-				"the worktree %s of session %s is not at its path any more, so it cannot be shared", shown(w.Path), o.Parent)}
+				"the worktree %s of session %s is not at its path any more, so it cannot be shared; move it back (`git worktree move`)", shown(w.Path), o.Parent)}
 		}
 		if err != nil {
 			return locks, nil, err

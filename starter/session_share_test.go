@@ -38,10 +38,15 @@ func TestForkSharesWorktreesAndTurnsAreOneAtATime(t *testing.T) {
 	r = b.run("session", "fork", "s1", "s3", "--json")
 	require.Equal(t, exitRefused, r.code)
 	require.Equal(t, teardown.CodeWorktreeMissing, object[printedError](t, r.stdout).Error.Code)
+	require.Contains(t, r.stderr+r.stdout, "git worktree move")
 	_, _, err := b.store().Terminate(t.Context(), "s1", "test")
 	require.NoError(t, err)
 	r = b.run("session", "fork", "s1", "s3", "--json")
 	require.Equal(t, teardown.CodeSessionTerminated, object[printedError](t, r.stdout).Error.Code)
+	require.Equal(t, exitRefused, r.code)
+	b.environment = b.environment.with("UNWIND_HOST=h2")
+	r = b.run("session", "fork", "s1", "s3", "--json")
+	require.Equal(t, teardown.CodeForeignHost, object[printedError](t, r.stdout).Error.Code)
 	require.Equal(t, exitRefused, r.code)
 }
 

@@ -37,8 +37,8 @@ const (
 	againLimit = 10 * time.Second
 	// catchUpLimit is how long the first pass keeps this host's work waiting.
 	catchUpLimit = 10 * time.Second
-	// startFor is how long a pass starts what has never begun, before the next one
-	// looks for everything else again.
+	// startFor is how long a pass starts sessions, before the next one looks for
+	// everything else again.
 	startFor = 20 * time.Second
 	// databaseInterval is how often the database's file is looked at.
 	databaseInterval = time.Second
@@ -78,6 +78,8 @@ type process struct {
 	workflows worker.Worker
 	host      worker.Worker
 	endLoop   func()
+	// reached is where the last pass has stopped.
+	reached reconcile.Reached
 	// pruned is when snapshots were last looked through.
 	pruned time.Time
 	// fatal takes the error with which a part cannot go on; one of each worker
@@ -244,7 +246,7 @@ func (w *process) reconciliation() reconcile.Deps {
 		Store: w.store, Temporal: w.temporal, TaskQueue: w.cfg.TaskQueue, Logger: w.logger, Serving: true,
 		Host:     store.Host{ID: w.cfg.Host, Name: w.cfg.HostName, Version: version.String()},
 		Runtimes: kinds.All(), Worktrees: w.engine(), Locks: w.cfg.Locks(), Policy: w.cfg.Policy,
-		StartsPerSecond: w.cfg.StartsPerSecond, StartFor: startFor,
+		StartsPerSecond: w.cfg.StartsPerSecond, StartFor: startFor, Reached: &w.reached,
 	}
 }
 

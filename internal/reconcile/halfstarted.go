@@ -15,8 +15,7 @@ import (
 func (p *pass) takeBackAll(ctx context.Context) {
 	p.unanswered = 0
 	each(ctx, p, "take back", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		half, err := p.Store.HalfStarted(ctx, p.Host.ID, after, pageSize)
-		return paged(half, func(due store.Due) string { return due.SessionID }), err
+		return p.Store.HalfStarted(ctx, p.Host.ID, after, pageSize)
 	}, func(ctx context.Context, half store.Due) {
 		p.call(ctx, Finding{SessionID: half.SessionID, Doing: "take back its start"}, func(ctx context.Context) error { return p.takeBack(ctx, half) })
 	})

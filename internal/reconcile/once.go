@@ -60,9 +60,18 @@ type Deps struct {
 	// zero means DefaultWindow. More than a worker has in hand wait in Temporal's
 	// queues, where a session that is terminated meanwhile would come after them all.
 	Window int
-	// StartFor is how long a pass goes on to start what has never begun, zero as long
-	// as there is some: what else a pass looks for must not wait for a long backlog.
+	// StartFor is about how long a pass goes on to start sessions, zero as long as
+	// there are some: what else a pass looks for must not wait for a long backlog.
 	StartFor time.Duration
+	// Reached is where the last pass stopped; passes with a bound that share none all
+	// begin at the beginning.
+	Reached *Reached
+}
+
+// Reached is carried from one pass to the next, of which one runs at a time.
+type Reached struct {
+	// underWay is the last session that was asked after; "" begins at the beginning.
+	underWay string
 }
 
 // Summary counts what one pass did.
@@ -90,7 +99,7 @@ type Summary struct {
 	// Unclaimed worktrees are registered and were never leased: nobody's to remove.
 	Unclaimed int `json:"unclaimed"`
 	Failed    int `json:"failed"`
-	// More: the pass ended while there was more to start.
+	// More: the pass ended while there was more to start, or to ask after.
 	More bool `json:"more"`
 	// Failures and Notes list the first teardown.MaxDetails. A note says what was
 	// found and left alone. An empty ID stands for a whole part of the pass.
@@ -141,6 +150,9 @@ func newPass(d Deps) *pass {
 	perSecond := d.StartsPerSecond
 	if perSecond <= 0 {
 		perSecond = DefaultStartsPerSecond
+	}
+	if d.Reached == nil {
+		d.Reached = &Reached{}
 	}
 	return &pass{
 		Deps:   d,

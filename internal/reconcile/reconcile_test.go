@@ -227,6 +227,56 @@ func TestABacklogIsStartedInPartsThatAreWorkedOff(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
+// Temporal has lost its data, say, and asking after each run takes long.
+func TestWhatIsUnderWayIsReachedInTurnByPassesThatAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ids := []string{"s1", "s2", "s3", "s4"}
+	b.terminate(there, ids...)
+	for _, id := range ids {
+		_, err := b.Store.Begin(t.Context(), teardown.BeginInput{SessionID: id})
+		require.NoError(t, err)
+	}
+	b.StartFor, b.Reached = time.Nanosecond, &reconcile.Reached{}
+	stand := b.answer(func(string) error { return nil })
+	for i := range ids {
+		summary := b.once()
+		require.Equal(t, 1, summary.Started)
+		require.Equal(t, i < len(ids)-1, summary.More, "the loop goes on at once while there are others")
+	}
+	require.Equal(t, ids, stand.asked)
+	require.Equal(t, 1, b.once().UnderWay)
+	require.Equal(t, append(ids, "s1"), stand.asked, "from the beginning")
+
+	b.StartFor = 0
+	require.Equal(t, reconcile.Summary{Host: here, UnderWay: 3}, b.once(), "the rest at once where there is no bound")
+	require.Equal(t, reconcile.Summary{Host: here, UnderWay: 4}, b.once())
+}
+
+// A few that nobody answers must not keep the others waiting for ever.
+func TestWhatIsUnderWayGoesOnBehindWhatWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ids := []string{"s1", "s2", "s3", "s4"}
+	b.terminate(there, ids...)
+	for _, id := range ids {
+		_, err := b.Store.Begin(t.Context(), teardown.BeginInput{SessionID: id})
+		require.NoError(t, err)
+	}
+	b.Reached = &reconcile.Reached{}
+	b.answer(func(id string) error {
+		if id != "s4" {
+			return serviceerror.NewUnavailable("its shard is away")
+		}
+		return nil
+	})
+	summary, err := reconcile.Once(t.Context(), b.Deps)
+	require.Error(t, err)
+	require.Zero(t, summary.Started)
+	require.False(t, summary.More)
+	require.Equal(t, 1, b.once().Started)
+}
+
 func TestGoesThroughAllPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

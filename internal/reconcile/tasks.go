@@ -14,8 +14,8 @@ import (
 // wakeTasks wakes the tasks whose obstacle has passed.
 func (p *pass) wakeTasks(ctx context.Context) {
 	each(ctx, p, "wake tasks", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		tasks, err := p.Store.WakeableTasks(ctx, p.Host.ID, after, pageSize)
-		return paged(tasks, taskID), err
+		page, err := p.Store.WakeableTasks(ctx, p.Host.ID, after, pageSize)
+		return p.ofTasks(page, "wake"), err
 	}, func(ctx context.Context, due store.Due) {
 		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "wake"}, func(ctx context.Context) error { return p.wakeTask(ctx, due) })
 	})
@@ -25,8 +25,8 @@ func (p *pass) wakeTasks(ctx context.Context) {
 // are neither finished nor parked.
 func (p *pass) startTasks(ctx context.Context) {
 	each(ctx, p, "start tasks", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		tasks, err := p.Store.DueTasks(ctx, after, pageSize)
-		return paged(tasks, taskID), err
+		page, err := p.Store.DueTasks(ctx, after, pageSize)
+		return p.ofTasks(page, "start"), err
 	}, func(ctx context.Context, due store.Due) {
 		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "start"}, func(ctx context.Context) error { return p.startTask(ctx, due) })
 	})
@@ -35,8 +35,8 @@ func (p *pass) startTasks(ctx context.Context) {
 // unarchiveTasks has the worktrees of unarchived tasks made whose run was lost.
 func (p *pass) unarchiveTasks(ctx context.Context) {
 	each(ctx, p, "unarchive", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		tasks, err := p.Store.UnmadeTasks(ctx, after, pageSize)
-		return paged(tasks, taskID), err
+		page, err := p.Store.UnmadeTasks(ctx, after, pageSize)
+		return p.ofTasks(page, "unarchive"), err
 	}, func(ctx context.Context, due store.Due) {
 		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "unarchive"}, func(ctx context.Context) error { return p.unarchiveTask(ctx, due) })
 	})
@@ -62,7 +62,14 @@ func (p *pass) unarchiveTask(ctx context.Context, due store.Due) error {
 	return err
 }
 
-func taskID(due store.Due) string { return due.TaskID }
+// ofTasks notes what cannot be read as a task's.
+func (p *pass) ofTasks(page store.Page[store.Due], doing string) store.Page[store.Due] {
+	for _, row := range page.Unreadable {
+		p.failed(Finding{TaskID: row.ID, Doing: doing}, row.Err)
+	}
+	page.Unreadable = nil
+	return page
+}
 
 // startTask is start for a task.
 func (p *pass) startTask(ctx context.Context, due store.Due) error {
@@ -87,23 +94,19 @@ func (p *pass) startTask(ctx context.Context, due store.Due) error {
 
 // deliverToTask is deliver for a task.
 func (p *pass) deliverToTask(ctx context.Context, due store.Due) error {
-	round, err := p.retriedTaskRound(ctx, due)
+	round, err := p.unheardTaskRound(ctx, due)
 	if err != nil || round == 0 || !p.waits(ctx, teardown.FinalizeTaskID(due.TaskID)) {
 		return err
 	}
-	if round, err = p.retriedTaskRound(ctx, due); err != nil || round == 0 {
+	if round, err = p.unheardTaskRound(ctx, due); err != nil || round == 0 {
 		return err
 	}
 	return p.signalTask(ctx, due.TaskID, round)
 }
 
-func (p *pass) retriedTaskRound(ctx context.Context, due store.Due) (int64, error) {
+func (p *pass) unheardTaskRound(ctx context.Context, due store.Due) (int64, error) {
 	detail, err := p.Store.TaskDetail(ctx, due.TaskID)
-	f := detail.Finalization()
-	if err != nil || f.Generation != due.Generation || f.Round < 2 || f.ParkedAt != nil || f.FinishedAt != nil {
-		return 0, err
-	}
-	return f.Round, nil
+	return unheard(detail.Finalizations, due.Generation), err
 }
 
 // wakeTask is wake for a task.

@@ -38,35 +38,50 @@ func (p *pass) wake(ctx context.Context, due store.Due, reason string) error {
 	return p.signal(ctx, due.SessionID, round)
 }
 
-// deliver hands a recorded retry to a run that waits for it. Such a run shows
-// that it is parked, while the database says that it is not: the signal was lost,
-// or Temporal was away.
+// deliver tells a run that waits that it waits in vain. Such a run shows that it
+// is parked, while the database says that it is not: a retry was recorded, and its
+// signal was lost; or what the run waits for was an earlier generation, deleted or
+// unarchived since.
 func (p *pass) deliver(ctx context.Context, due store.Due) error {
-	round, err := p.retriedRound(ctx, due)
+	round, err := p.unheardRound(ctx, due)
 	if err != nil || round == 0 || !p.waits(ctx, teardown.FinalizeSessionID(due.SessionID)) {
 		return err
 	}
 	// Once more: parked is a fact before a run shows it, so only what is not
 	// parked by now was retried after the run had begun to wait.
-	if round, err = p.retriedRound(ctx, due); err != nil || round == 0 {
+	if round, err = p.unheardRound(ctx, due); err != nil || round == 0 {
 		return err
 	}
 	return p.signal(ctx, due.SessionID, round)
 }
 
-// retriedRound is the round that a retry began, or 0 if none did or the
-// finalization is parked or finished.
-func (p *pass) retriedRound(ctx context.Context, due store.Due) (int64, error) {
+func (p *pass) unheardRound(ctx context.Context, due store.Due) (int64, error) {
 	detail, err := p.Store.SessionDetail(ctx, due.SessionID)
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range detail.Finalizations {
-		if f.Generation == due.Generation && f.Round > 1 && f.ParkedAt == nil && f.FinishedAt == nil {
-			return f.Round, nil
+	return unheard(detail.Finalizations, due.Generation), err
+}
+
+// unheard is the round of a generation of which a run that waits may not have
+// heard: one that a retry began, or the first after a generation that is still
+// waited for. It is 0 if there is none, or the generation is parked or finished.
+func unheard(finalizations []store.Finalization, generation int64) int64 {
+	earlier := false
+	for _, f := range finalizations {
+		switch {
+		case f.Generation < generation:
+			earlier = earlier || f.FinishedAt == nil
+		case f.Generation > generation:
+		case f.ParkedAt != nil || f.FinishedAt != nil:
+			return 0
+		case f.Round > 1 || earlier && f.StartedAt == nil:
+			return f.Round
+		default:
+			return 0
 		}
 	}
-	return 0, nil
+	if earlier {
+		return 1
+	}
+	return 0
 }
 
 // waits asks a run whether it is parked. One that does not answer is left alone

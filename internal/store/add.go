@@ -407,7 +407,7 @@ func pathTaken(ctx context.Context, tx queries, host, path string) error {
 // usableParent refuses a parent that was named but is not one.
 func usableParent(parent Worktree, host, path string) error {
 	if parent.ID == "" || parent.State == WorktreeRemoved {
-		return unusable(teardown.CodeWorktreeRemoved, "The worktree that is to contain %s was removed", path)
+		return unusable(teardown.CodeWorktreeRemoved, "The worktree that is to contain %s was removed; register one anew first", path)
 	}
 	if parent.Host != host || !within(path, parent.Path) {
 		return invalidManifest("The worktree %s is not inside its parent %s", path, parent.Path)
@@ -422,9 +422,9 @@ func usableAncestor(w Worktree, path string) error {
 	case w.State == WorktreeRemoved:
 		return nil
 	case w.State == WorktreeDeleting:
-		return unusable(teardown.CodeWorktreeDeleting, "The worktree %s, which contains %s, is being removed", w.Path, path)
+		return unusable(teardown.CodeWorktreeDeleting, "The worktree %s, which contains %s, is being removed; use one outside of it", w.Path, path)
 	case w.QuarantinePath != "":
-		return unusable(teardown.CodeWorktreeMissing, "The worktree %s, which contains %s, was moved aside", w.Path, path)
+		return unusable(teardown.CodeWorktreeMissing, "The worktree %s, which contains %s, was moved aside by a removal that was not carried to its end; retry that first", w.Path, path)
 	}
 	return nil
 }

@@ -293,6 +293,15 @@ func (s *Store) Preserved(ctx context.Context, step teardown.Step, worktreeID st
 		if keepQuarantine {
 			quarantine = w.QuarantinePath
 		}
+		if r.Code == teardown.CodeChildPreserved {
+			inside, err := descendants(ctx, tx, w)
+			if err != nil {
+				return err
+			}
+			if len(inside) == 0 {
+				r.Details = tellGitAlone(r.Details)
+			}
+		}
 		written = true
 		return preserve(ctx, tx, step, w, r, quarantine)
 	})

@@ -10,6 +10,8 @@ type Left struct {
 	Worktrees []LeasedWorktree // not removed; by generation, then path
 	Held      []LeasedWorktree // every one that it ever held
 	Resources []Resource       // not cleared
+	// Parked: its finalization is not finished, and a run may wait for it.
+	Parked bool
 }
 
 // Leaves answers what would stay if the session's row were deleted. The codes
@@ -70,6 +72,7 @@ func mayDelete(ctx context.Context, q queries, session Session) (Left, error) {
 	if f.FinishedAt == nil && f.ParkedAt == nil {
 		return left, conflict("Session %s is not finalized yet; wait for that with `unwind terminate %s --wait`", session.ID, session.ID)
 	}
+	left.Parked = f.FinishedAt == nil
 	runtimes, err := runtimesLeft(ctx, q, session.ID)
 	if err != nil {
 		return left, err

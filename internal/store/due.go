@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"unwind/teardown"
@@ -117,35 +118,53 @@ func (s *Store) Unreachable(ctx context.Context, host, after string, limit int) 
 // since.
 func (s *Store) Unbound(ctx context.Context, host, after string, limit int) (page Page[Due], err error) {
 	err = s.read(ctx, func(q queries) error {
-		type parked struct {
-			Due
-			ParkedAt time.Time `db:"parked_at"`
-		}
-		rows, err := pageOf[parked](ctx, q, s.at, limit, `SELECT s.id, s.host, s.generation, f.parked_reason, f.parked_at
+		page, err = pageOf[Due](ctx, q, s.at, limit, `SELECT s.id, s.host, s.generation, f.parked_reason
 			FROM finalizations f JOIN sessions s ON s.id = f.holder_id AND s.generation = f.generation
 			WHERE f.holder_kind = 'session' AND f.holder_id > ? AND s.host = ? AND s.terminated_at IS NOT NULL AND f.finished_at IS NULL
 				AND f.parked_at IS NOT NULL AND f.parked_reason IN (?, ?)
 				AND EXISTS (SELECT 1 FROM leases l WHERE l.holder_kind = f.holder_kind AND l.holder_id = f.holder_id
 					AND l.generation = f.generation AND l.disposition IN ('preserved', 'refused'))
 			ORDER BY f.holder_id LIMIT ?`, after, host, teardown.ReasonPreserved, teardown.ReasonRefused, limit)
-		page = Page[Due]{Unreadable: rows.Unreadable, Next: rows.Next}
-		for _, row := range rows.Rows {
-			bound, err := keepsAny(ctx, q, Holder{Kind: HolderSession, ID: row.SessionID, Generation: row.Generation}, row.ParkedAt)
-			if err != nil {
-				return err
-			}
-			if !bound {
-				page.Rows = append(page.Rows, row.Due)
-			}
+		if err != nil {
+			return err
 		}
-		return err
+		return s.withoutKeepers(ctx, q, &page)
 	})
 	return page, err
 }
 
-// keepsAny reports whether a holder that parked at the given time still keeps a
-// worktree for a reason that holds.
-func keepsAny(ctx context.Context, q queries, me Holder, parkedAt time.Time) (bool, error) {
+// withoutKeepers leaves out of a page those that are parked on a worktree that
+// they still keep. One of whom that cannot be read is unreadable itself.
+func (s *Store) withoutKeepers(ctx context.Context, q queries, page *Page[Due]) error {
+	parked := page.Rows
+	page.Rows = nil
+	for _, due := range parked {
+		me := Holder{Kind: HolderSession, ID: due.SessionID, Generation: due.Generation}
+		if due.TaskID != "" {
+			me = Holder{Kind: HolderTask, ID: due.TaskID, Generation: due.Generation}
+		}
+		keeps := false
+		if due.ParkedReason == teardown.ReasonPreserved || due.ParkedReason == teardown.ReasonRefused {
+			var err error
+			keeps, err = keepsAny(ctx, q, me)
+			if err = s.at.explain(err); teardown.CodeOf(err) == teardown.CodeInternal {
+				page.Unreadable = append(page.Unreadable, Unreadable{ID: me.ID, Err: err})
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if !keeps {
+			page.Rows = append(page.Rows, due)
+		}
+	}
+	return nil
+}
+
+// keepsAny reports whether a parked holder still keeps a worktree for a reason
+// that holds.
+func keepsAny(ctx context.Context, q queries, me Holder) (bool, error) {
 	var kept []Worktree
 	if err := q.all(ctx, &kept, "SELECT "+worktreeColumns+` FROM worktrees
 		WHERE remover_kind = ? AND remover_id = ? AND remover_generation = ? AND state IN ('deleting', 'preserved')`, me.key()...); err != nil {
@@ -156,39 +175,42 @@ func keepsAny(ctx context.Context, q queries, me Holder, parkedAt time.Time) (bo
 		if err != nil {
 			return false, err
 		}
-		if !leased || lease.Code != teardown.CodeChildPreserved {
+		if !leased || lease.Code != teardown.CodeChildPreserved || gitAlone(lease.Details.V) {
 			return true, nil
 		}
-		if emptied, err := emptiedSince(ctx, q, w, lease.Details.V, parkedAt); err != nil || !emptied {
+		if left, err := descendants(ctx, q, w); err != nil || len(left) > 0 {
 			return true, err
 		}
 	}
 	return false, nil
 }
 
-// emptiedSince reports whether nothing registered is left inside w, and one of
-// the worktrees for which it was kept went after the given time: what git alone
-// has registered inside may still be there.
-func emptiedSince(ctx context.Context, q queries, w Worktree, inside []string, since time.Time) (bool, error) {
-	left, err := descendants(ctx, q, w)
-	if err != nil || len(left) > 0 {
-		return false, err
+// byGitAlone begins a detail that names a worktree inside another of which only
+// git knows. Nothing here tells when that one goes, so whoever keeps the outer one
+// for it waits for a person.
+const byGitAlone = "registered with git alone: "
+
+func gitAlone(details []string) bool {
+	return slices.ContainsFunc(details, func(detail string) bool { return strings.HasPrefix(detail, byGitAlone) })
+}
+
+// tellGitAlone says so of what a look has found inside a worktree, with nothing of
+// ours there.
+func tellGitAlone(details []string) []string {
+	told := slices.Clone(details)
+	for i, detail := range told {
+		if strings.HasPrefix(detail, "/") { // of the reason; others begin with their code
+			told[i] = byGitAlone + detail
+		}
 	}
-	var gone []Worktree
-	if err := q.among(ctx, &gone, "SELECT "+worktreeColumns+" FROM worktrees WHERE host = ? AND state = 'removed' AND path IN (?)",
-		w.Host, inside); err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(gone, func(child Worktree) bool { return child.UpdatedAt.After(since) }), nil
+	return told
 }
 
 // DueTasks is Due for tasks: those that are closed and neither finished nor
 // parked, also such whose row is gone.
-func (s *Store) DueTasks(ctx context.Context, after string, limit int) ([]Due, error) {
-	var due []Due
-	err := s.read(ctx, func(q queries) error {
-		due = nil
-		return q.all(ctx, &due, `SELECT id AS task_id, MAX(generation) AS generation FROM (
+func (s *Store) DueTasks(ctx context.Context, after string, limit int) (page Page[Due], err error) {
+	err = s.read(ctx, func(q queries) error {
+		page, err = pageOf[Due](ctx, q, s.at, limit, `SELECT id AS task_id, MAX(generation) AS generation FROM (
 				SELECT t.id, t.generation FROM tasks t LEFT JOIN finalizations f
 						ON f.holder_kind = 'task' AND f.holder_id = t.id AND f.generation = t.generation
 					WHERE t.terminated_at IS NOT NULL AND f.finished_at IS NULL AND f.parked_at IS NULL
@@ -202,57 +224,34 @@ func (s *Store) DueTasks(ctx context.Context, after string, limit int) ([]Due, e
 						AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = l.holder_id)
 						AND NOT EXISTS (SELECT 1 FROM finalizations f WHERE f.holder_kind = 'task' AND f.holder_id = l.holder_id AND f.generation = l.generation)
 			) AS due WHERE id > ? GROUP BY id ORDER BY id LIMIT ?`, after, limit)
+		return err
 	})
-	return due, err
+	return page, err
 }
 
-// WakeableTasks lists, by id and after the given one, up to limit tasks that are
-// parked for something that has passed: the host did not answer, and is this one;
-// a session of theirs was not finalized, and all are by now; or worktrees were
-// kept, and none of them is any more (see Unbound).
-func (s *Store) WakeableTasks(ctx context.Context, host, after string, limit int) ([]Due, error) {
-	type parked struct {
-		Due
-		ParkedAt time.Time `db:"parked_at"`
-	}
-	var due []Due
-	err := s.read(ctx, func(q queries) error {
-		due = nil
-		for from := after; len(due) < limit; {
-			var rows []parked
-			if err := q.all(ctx, &rows, `SELECT f.holder_id AS task_id, f.generation, f.parked_reason, f.parked_at FROM finalizations f
-				WHERE f.holder_kind = 'task' AND f.holder_id > ? AND f.finished_at IS NULL AND f.parked_at IS NOT NULL
-					AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = f.holder_id AND t.generation <> f.generation)
-					AND ((f.parked_reason = ? AND EXISTS (SELECT 1 FROM worktrees w WHERE w.host = ? AND w.state = 'deleting'
-							AND w.remover_kind = 'task' AND w.remover_id = f.holder_id AND w.remover_generation = f.generation))
-						OR (f.parked_reason IN (?, ?, ?) AND NOT EXISTS (SELECT 1 FROM sessions s LEFT JOIN finalizations g
-							ON g.holder_kind = 'session' AND g.holder_id = s.id AND g.generation = s.generation
-							WHERE s.task_id = f.holder_id AND g.finished_at IS NULL))
-						OR (f.parked_reason IN (?, ?) AND EXISTS (SELECT 1 FROM leases l WHERE l.holder_kind = 'task' AND l.holder_id = f.holder_id
-							AND l.generation = f.generation AND l.disposition IN ('preserved', 'refused'))))
-				ORDER BY f.holder_id LIMIT ?`, from, teardown.ReasonHostUnreachable, host,
-				teardown.ReasonSessionPreserved, teardown.ReasonSessionFailed, teardown.ReasonSessionHeld,
-				teardown.ReasonPreserved, teardown.ReasonRefused, limit); err != nil {
-				return err
-			}
-			for _, row := range rows {
-				from = row.TaskID
-				keeps := false
-				if row.ParkedReason == teardown.ReasonPreserved || row.ParkedReason == teardown.ReasonRefused {
-					var err error
-					if keeps, err = keepsAny(ctx, q, Holder{Kind: HolderTask, ID: row.TaskID, Generation: row.Generation}, row.ParkedAt); err != nil {
-						return err
-					}
-				}
-				if !keeps && len(due) < limit {
-					due = append(due, row.Due)
-				}
-			}
-			if len(rows) < limit {
-				return nil
-			}
+// WakeableTasks lists, by id and after the given one, those among the next limit
+// tasks that are parked for something that has passed: the host did not answer,
+// and is this one; a session of theirs was not finalized, and all are by now; or
+// worktrees were kept, and none of them is any more (see Unbound).
+func (s *Store) WakeableTasks(ctx context.Context, host, after string, limit int) (page Page[Due], err error) {
+	err = s.read(ctx, func(q queries) error {
+		page, err = pageOf[Due](ctx, q, s.at, limit, `SELECT f.holder_id AS task_id, f.generation, f.parked_reason FROM finalizations f
+			WHERE f.holder_kind = 'task' AND f.holder_id > ? AND f.finished_at IS NULL AND f.parked_at IS NOT NULL
+				AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = f.holder_id AND t.generation <> f.generation)
+				AND ((f.parked_reason = ? AND EXISTS (SELECT 1 FROM worktrees w WHERE w.host = ? AND w.state = 'deleting'
+						AND w.remover_kind = 'task' AND w.remover_id = f.holder_id AND w.remover_generation = f.generation))
+					OR (f.parked_reason IN (?, ?, ?) AND NOT EXISTS (SELECT 1 FROM sessions s LEFT JOIN finalizations g
+						ON g.holder_kind = 'session' AND g.holder_id = s.id AND g.generation = s.generation
+						WHERE s.task_id = f.holder_id AND g.finished_at IS NULL))
+					OR (f.parked_reason IN (?, ?) AND EXISTS (SELECT 1 FROM leases l WHERE l.holder_kind = 'task' AND l.holder_id = f.holder_id
+						AND l.generation = f.generation AND l.disposition IN ('preserved', 'refused'))))
+			ORDER BY f.holder_id LIMIT ?`, after, teardown.ReasonHostUnreachable, host,
+			teardown.ReasonSessionPreserved, teardown.ReasonSessionFailed, teardown.ReasonSessionHeld,
+			teardown.ReasonPreserved, teardown.ReasonRefused, limit)
+		if err != nil {
+			return err
 		}
-		return nil
+		return s.withoutKeepers(ctx, q, &page)
 	})
-	return due, err
+	return page, err
 }

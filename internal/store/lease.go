@@ -110,13 +110,13 @@ func registeredWith(ctx context.Context, q queries, id string) (w Worktree, abov
 func usable(w Worktree, above []string, locked map[string]Worktree) error {
 	switch {
 	case w.State == WorktreeRemoved:
-		return unusable(teardown.CodeWorktreeRemoved, "The worktree %s was removed", w.Path)
+		return unusable(teardown.CodeWorktreeRemoved, "The worktree %s was removed; make one anew with `git worktree add` and register that", w.Path)
 	case w.State == WorktreeDeleting:
-		return unusable(teardown.CodeWorktreeDeleting, "The worktree %s is being removed", w.Path)
+		return unusable(teardown.CodeWorktreeDeleting, "The worktree %s is being removed; use another one, or make it anew when it is gone", w.Path)
 	case w.State == WorktreeCreating:
-		return unusable(teardown.CodeWorktreeMissing, "The worktree %s is not made yet", w.Path)
+		return unusable(teardown.CodeWorktreeMissing, "The worktree %s is not made yet; try again when it is", w.Path)
 	case w.QuarantinePath != "":
-		return unusable(teardown.CodeWorktreeMissing, "The worktree %s was moved aside to %s", w.Path, w.QuarantinePath)
+		return unusable(teardown.CodeWorktreeMissing, "The worktree %s was moved aside to %s by a removal that was not carried to its end; retry that first", w.Path, w.QuarantinePath)
 	}
 	for _, ancestor := range above {
 		if err := usableAncestor(locked[ancestor], w.Path); err != nil {

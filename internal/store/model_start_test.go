@@ -114,7 +114,7 @@ func (m *model) checkStarts() {
 	due, err := m.b.HalfStarted(ctx, m.prefix, "", 1000)
 	require.NoError(m, err)
 	var half, listed []string
-	for _, d := range due {
+	for _, d := range due.Rows {
 		listed = append(listed, d.SessionID)
 	}
 	for id, s := range m.sessions {

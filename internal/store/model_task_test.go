@@ -223,13 +223,13 @@ func (m *model) checkTasks() {
 	due, err := m.b.DueTasks(ctx, m.prefix, 1000)
 	require.NoError(m, err)
 	listed := map[string]bool{}
-	for _, d := range due {
+	for _, d := range due.Rows {
 		listed[d.TaskID] = true
 	}
 	made, err := m.b.UnmadeTasks(ctx, m.prefix, 1000)
 	require.NoError(m, err)
 	unmade := map[string]bool{}
-	for _, d := range made {
+	for _, d := range made.Rows {
 		unmade[d.TaskID] = true
 	}
 	for id, t := range m.tasks {

@@ -85,14 +85,23 @@ var forkPromises = []promise{
 		b.session("p", "/wt/a")
 		_, _, err = b.Fork(ctx, forkOf("p", "c"))
 		requireCode(t, teardown.CodeBusy, true, err)
-		for state, code := range map[string]teardown.Code{"deleting": teardown.CodeWorktreeDeleting, "removed": teardown.CodeWorktreeRemoved} {
+		for state, want := range map[string]struct {
+			code   teardown.Code
+			advice string
+		}{
+			"deleting": {teardown.CodeWorktreeDeleting, "use another one"},
+			"removed":  {teardown.CodeWorktreeRemoved, "`git worktree add`"},
+			"creating": {teardown.CodeWorktreeMissing, "try again"},
+		} {
 			b.exec("UPDATE worktrees SET state = ? WHERE id = ?", state, idOf("/wt/a"))
 			_, _, err = b.Fork(ctx, forkOf("p", "c", "/wt/a"))
-			requireCode(t, code, false, err)
+			requireCode(t, want.code, false, err)
+			require.ErrorContains(t, err, want.advice)
 		}
 		b.exec("UPDATE worktrees SET state = 'active', quarantine_path = '/wt/.a.unwind-x' WHERE id = ?", idOf("/wt/a"))
 		_, _, err = b.Fork(ctx, forkOf("p", "c", "/wt/a"))
 		requireCode(t, teardown.CodeWorktreeMissing, false, err)
+		require.ErrorContains(t, err, "retry")
 		b.terminate("p")
 		_, _, err = b.Fork(ctx, forkOf("p", "c", "/wt/a"))
 		requireCode(t, teardown.CodeSessionTerminated, false, err)

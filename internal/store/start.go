@@ -17,11 +17,11 @@ const halfStarted = `(EXISTS (SELECT 1 FROM runtimes r WHERE r.session_id = s.id
 // HalfStarted lists, by id and after the given one, up to limit live sessions of
 // a host whose start is not complete. Whether a workflow works on it is not the
 // database's to know.
-func (s *Store) HalfStarted(ctx context.Context, host, after string, limit int) (half []Due, err error) {
+func (s *Store) HalfStarted(ctx context.Context, host, after string, limit int) (half Page[Due], err error) {
 	err = s.read(ctx, func(q queries) error {
-		half = nil
-		return q.all(ctx, &half, `SELECT s.id, s.host, s.generation FROM sessions s
+		half, err = pageOf[Due](ctx, q, s.at, limit, `SELECT s.id, s.host, s.generation FROM sessions s
 			WHERE s.host = ? AND s.id > ? AND s.terminated_at IS NULL AND `+halfStarted+` ORDER BY s.id LIMIT ?`, host, after, limit)
+		return err
 	})
 	return half, err
 }

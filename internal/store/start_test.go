@@ -33,7 +33,7 @@ func (b *bundle) half() (ids []string) {
 	b.t.Helper()
 	half, err := b.HalfStarted(ctx, host, "", 10)
 	require.NoError(b.t, err)
-	for _, due := range half {
+	for _, due := range half.Rows {
 		ids = append(ids, due.SessionID)
 	}
 	return ids

@@ -330,14 +330,7 @@ var unboundPromises = []promise{
 		require.Empty(t, b.unbound())
 	}},
 	{"fault 18: one kept for a child that another session removed is unbound", func(t *testing.T, b *bundle) {
-		step := b.released("s1", "/wt/s1")
-		n := b.manifest("s2", "/wt/s1/lib")
-		b.exec("UPDATE worktrees SET state = 'active'")
-		b.add(n)
-		b.exec("UPDATE worktrees SET state = 'deleting' WHERE path = '/wt/s1'")
-		require.Equal(t, teardown.CodeChildPreserved, b.claim(step, "/wt/s1").Result.Code)
-		b.park(step, teardown.ReasonPreserved)
-		require.Empty(t, b.unbound())
+		step := b.keptForAnothers("/wt/s1", "/wt/s1/lib")
 		b.exec("UPDATE leases SET released_at = acquired_at WHERE holder_id = 's2'")
 		require.True(t, b.claimStray("/wt/s1/lib").Go)
 		require.NoError(t, b.RemovedStray(ctx, idOf("/wt/s1/lib")))
@@ -345,6 +338,68 @@ var unboundPromises = []promise{
 		next := b.retry(step)
 		require.Equal(t, []string{idOf("/wt/s1")}, b.release(next))
 	}},
+	{"no clock decides whether what was inside went after the parking", func(t *testing.T, b *bundle) {
+		step := b.keptForAnothers("/wt/s1", "/wt/s1/lib")
+		b.exec("UPDATE leases SET released_at = acquired_at WHERE holder_id = 's2'")
+		require.True(t, b.claimStray("/wt/s1/lib").Go)
+		require.NoError(t, b.RemovedStray(ctx, idOf("/wt/s1/lib")))
+		b.exec("UPDATE worktrees SET updated_at = acquired_at FROM leases WHERE worktree_id = id AND path = '/wt/s1/lib'")
+		require.Equal(t, []string{"s1"}, b.unbound())
+		b.retry(step)
+	}},
+	{"one kept for what git alone knows inside is not woken again and again, also where a registered one was before", func(t *testing.T, b *bundle) {
+		step := b.keptForAnothers("/wt/s1", "/wt/s1/lib")
+		b.exec("UPDATE leases SET released_at = acquired_at WHERE holder_id = 's2'")
+		require.True(t, b.claimStray("/wt/s1/lib").Go)
+		require.NoError(t, b.RemovedStray(ctx, idOf("/wt/s1/lib")))
+		require.Equal(t, []string{"s1"}, b.unbound())
+		step = b.retry(step)
+		b.release(step)
+		b.mustClaim(step, "/wt/s1")
+		found := teardown.WorktreeResult{Disposition: teardown.DispositionPreserved, Code: teardown.CodeChildPreserved,
+			Details: []string{"/wt/s1/lib", "untracked: draft.md"}}
+		written, err := b.Preserved(ctx, step, idOf("/wt/s1"), found, false)
+		require.NoError(t, err)
+		require.True(t, written)
+		b.park(step, teardown.ReasonPreserved)
+		require.Empty(t, b.unbound())
+		require.Equal(t, []string{"registered with git alone: /wt/s1/lib", "untracked: draft.md"}, b.result(step, "/wt/s1").Details)
+	}},
+	{"a row that cannot be read keeps no other from being unbound", func(t *testing.T, b *bundle) {
+		if b.Dialect() == store.Postgres {
+			return // it knows what a time and a number are
+		}
+		for _, id := range []string{"s1", "s2", "s3"} {
+			b.parked(id, "/wt/"+id)
+		}
+		b.session("s9")
+		b.lease("s9", "/wt/s3")
+		b.exec("UPDATE worktrees SET updated_at = 'x' WHERE path = '/wt/s1'")
+		b.exec("UPDATE leases SET bytes = 'many' WHERE holder_id = 's2'")
+		page, err := b.Unbound(ctx, host, "", 10)
+		require.NoError(t, err)
+		require.Len(t, page.Rows, 1)
+		require.Equal(t, "s3", page.Rows[0].SessionID)
+		require.Len(t, page.Unreadable, 2)
+		for i, id := range []string{"s1", "s2"} {
+			require.Equal(t, id, page.Unreadable[i].ID)
+			requireCode(t, teardown.CodeInternal, false, page.Unreadable[i].Err)
+		}
+	}},
+}
+
+// keptForAnothers is a session parked on a worktree because one inside it is
+// another session's, s2.
+func (b *bundle) keptForAnothers(path, inside string) teardown.Step {
+	b.t.Helper()
+	step := b.released("s1", path)
+	b.exec("UPDATE worktrees SET state = 'active'")
+	b.session("s2", inside)
+	b.exec("UPDATE worktrees SET state = 'deleting' WHERE path = ?", path)
+	require.Equal(b.t, teardown.CodeChildPreserved, b.claim(step, path).Result.Code)
+	b.park(step, teardown.ReasonPreserved)
+	require.Empty(b.t, b.unbound())
+	return step
 }
 
 func (b *bundle) unbound() (ids []string) {

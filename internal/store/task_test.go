@@ -85,6 +85,7 @@ func (b *bundle) dueTasks() []string {
 	b.t.Helper()
 	due, err := b.DueTasks(ctx, "", 100)
 	require.NoError(b.t, err)
+	require.Empty(b.t, due.Unreadable)
 	return tasksOf(due)
 }
 
@@ -92,12 +93,18 @@ func (b *bundle) wakeableTasks() []string {
 	b.t.Helper()
 	due, err := b.WakeableTasks(ctx, host, "", 100)
 	require.NoError(b.t, err)
+	require.Empty(b.t, due.Unreadable)
 	return tasksOf(due)
 }
 
-func tasksOf(due []store.Due) []string {
+func (b *bundle) unmade() ([]store.Due, error) {
+	page, err := b.UnmadeTasks(ctx, "", 10)
+	return page.Rows, err
+}
+
+func tasksOf(due store.Page[store.Due]) []string {
 	ids := []string{}
-	for _, d := range due {
+	for _, d := range due.Rows {
 		ids = append(ids, d.TaskID)
 	}
 	return ids
@@ -348,7 +355,43 @@ var taskPromises = []promise{
 		require.Equal(t, []string{"t1"}, b.wakeableTasks())
 		due, err := b.WakeableTasks(ctx, "elsewhere", "", 10)
 		require.NoError(t, err)
-		require.Empty(t, due)
+		require.Empty(t, due.Rows)
+	}},
+	{"a row that cannot be read keeps no other task from being listed", func(t *testing.T, b *bundle) {
+		if b.Dialect() == store.Postgres {
+			return // it knows what a time and a number are
+		}
+		for _, id := range []string{"t1", "t2", "t3", "t4"} {
+			b.inTask(id, "s-"+id, "/wt/"+id)
+			step := b.archived(id)
+			b.sessionsOf(step)
+			b.finalized("s-" + id)
+			b.release(step)
+			b.preserve(step, "/wt/"+id)
+			b.park(step, teardown.ReasonPreserved)
+		}
+		b.session("s9")
+		b.lease("s9", "/wt/t4")
+		b.exec("UPDATE leases SET bytes = 'many' WHERE holder_id = 't1'")
+		b.exec("UPDATE worktrees SET updated_at = 'x' WHERE path = '/wt/t2'")
+		b.exec("UPDATE finalizations SET parked_at = 'x' WHERE holder_id = 't3'")
+		page, err := b.WakeableTasks(ctx, host, "", 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"t4"}, tasksOf(page))
+		require.Len(t, page.Unreadable, 2)
+		for i, id := range []string{"t1", "t2"} {
+			require.Equal(t, id, page.Unreadable[i].ID)
+			requireCode(t, teardown.CodeInternal, false, page.Unreadable[i].Err)
+		}
+		first, err := b.WakeableTasks(ctx, host, "", 1)
+		require.NoError(t, err)
+		require.Equal(t, "t1", first.Next, "a page of rows none of which is to be woken is not the last one")
+		b.exec("UPDATE tasks SET generation = 'x' WHERE id = 't1'")
+		b.exec("UPDATE finalizations SET parked_at = NULL")
+		due, err := b.DueTasks(ctx, "", 10)
+		require.NoError(t, err)
+		require.Subset(t, tasksOf(due), []string{"t2", "t4"})
+		require.Len(t, due.Unreadable, 1)
 	}},
 	{"a deleted task's row goes when it is finalized and no session refers to it; the facts stay", func(t *testing.T, b *bundle) {
 		_, _, err := b.AddTask(ctx, store.NewTask{ID: "t1", Host: host, Worktrees: b.manifest("", "/wt/t1").Worktrees})
@@ -443,7 +486,7 @@ var taskPromises = []promise{
 		again, err := b.ReopenTask(ctx, "t1")
 		require.NoError(t, err)
 		require.Equal(t, plan.Recreations, again.Recreations, "what is still to be made is answered again")
-		unmade, err := b.UnmadeTasks(ctx, "", 10)
+		unmade, err := b.unmade()
 		require.NoError(t, err)
 		require.Equal(t, []store.Due{{TaskID: "t1", Generation: 2}}, unmade)
 		later := b.manifest("s2")
@@ -460,7 +503,7 @@ var taskPromises = []promise{
 		require.Equal(t, store.WorktreeActive, made.State)
 		require.Equal(t, plan.Recreations[0].WorktreeID, made.ParentID)
 		require.Equal(t, "nonce "+made.ID, made.Nonce)
-		unmade, err = b.UnmadeTasks(ctx, "", 10)
+		unmade, err = b.unmade()
 		require.NoError(t, err)
 		require.Empty(t, unmade)
 		b.add(later)
@@ -504,7 +547,7 @@ var taskPromises = []promise{
 		plan, err := b.ReopenTask(ctx, "t1")
 		require.NoError(t, err)
 		require.Empty(t, plan.Recreations)
-		unmade, err := b.UnmadeTasks(ctx, "", 10)
+		unmade, err := b.unmade()
 		require.NoError(t, err)
 		require.Empty(t, unmade)
 	}},

@@ -177,10 +177,10 @@ const unmade = ` FROM worktrees w
 // UnmadeTasks lists, by id and after the given one, up to limit open tasks of
 // whose worktrees some are still to be made. Whether a workflow makes them is not
 // the database's to know.
-func (s *Store) UnmadeTasks(ctx context.Context, after string, limit int) (tasks []Due, err error) {
+func (s *Store) UnmadeTasks(ctx context.Context, after string, limit int) (tasks Page[Due], err error) {
 	err = s.read(ctx, func(q queries) error {
-		tasks = nil
-		return q.all(ctx, &tasks, "SELECT DISTINCT t.id AS task_id, t.generation"+unmade+" AND t.id > ? ORDER BY t.id LIMIT ?", after, limit)
+		tasks, err = pageOf[Due](ctx, q, s.at, limit, "SELECT DISTINCT t.id AS task_id, t.generation"+unmade+" AND t.id > ? ORDER BY t.id LIMIT ?", after, limit)
+		return err
 	})
 	return tasks, err
 }

@@ -41,7 +41,7 @@ func (e *Engine) Register(_ context.Context, target Target) (Registered, error) 
 	}
 	if stop == nil || stop.disposition == teardown.DispositionAlreadyGone {
 		return Registered{}, &teardown.Error{Code: teardown.CodeWorktreeMissing, Message: fmt.Sprintf(
-			"there is no worktree at %s", printable(target.Path))}
+			"there is no worktree at %s; make one with `git worktree add`", printable(target.Path))}
 	}
 	return Registered{}, stop.err()
 }

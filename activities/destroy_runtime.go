@@ -43,9 +43,7 @@ func (h *Host) destroyRuntime(ctx context.Context, a *attempt, in teardown.Destr
 		return teardown.DestroyRuntimeResult{Runtime: resultOf(registered)}, h.clearSecrets(ctx, a, in.Step)
 	}
 	outcome, err := h.destroy(ctx, a, in, registered)
-	for _, note := range outcome.Notes {
-		activity.GetLogger(ctx).Warn("A note on the end of a runtime", "session", registered.SessionID, "runtime", registered.ID, "note", note)
-	}
+	logNotes(ctx, registered, outcome.Notes)
 	if errors.Is(err, errSuperseded) {
 		return teardown.DestroyRuntimeResult{Runtime: teardown.RuntimeResult{Outcome: teardown.RuntimeSuperseded}}, nil
 	}
@@ -75,6 +73,17 @@ func (h *Host) destroyRuntime(ctx context.Context, a *attempt, in teardown.Destr
 	}
 	fault.Point("runtime recorded")
 	return teardown.DestroyRuntimeResult{Runtime: found}, h.clearSecrets(ctx, a, in.Step)
+}
+
+// logNotes says what went wrong without mattering: also of an attempt that
+// failed, which records none. Only an activity has a logger.
+func logNotes(ctx context.Context, registered store.Runtime, notes []string) {
+	if !activity.IsActivity(ctx) {
+		return
+	}
+	for _, note := range notes {
+		activity.GetLogger(ctx).Warn("A note on the end of a runtime", "session", registered.SessionID, "runtime", registered.ID, "note", note)
+	}
 }
 
 // errSuperseded: a newer round or generation has taken over while the runtime was

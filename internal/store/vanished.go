@@ -107,7 +107,7 @@ func isVanished(ctx context.Context, q queries, sessionID string) (bool, error) 
 // confirmed gone, and how.
 func (s *Store) VanishedRuntimeReleased(ctx context.Context, runtimeID string, r teardown.RuntimeResult) error {
 	return s.write(ctx, func(tx queries) error {
-		_, err := tx.exec(ctx, `UPDATE runtimes SET state = 'released', released_at = ?, released_how = ?, snapshot_path = ?,
+		_, err := tx.exec(ctx, `UPDATE runtimes SET state = 'released', released_at = ?, released_how = ?, `+keptSnapshot+`,
 			outcome = ?, code = ?, details = ?, message = '' WHERE id = ? AND released_at IS NULL
 				AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = runtimes.session_id)`,
 			now(), string(r.Outcome), readable(r.Snapshot, maxText), string(r.Outcome), string(r.Code), JSONOf(bounded(r.Details)), runtimeID)

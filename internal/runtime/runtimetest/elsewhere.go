@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"unwind/internal/runtime"
 	"unwind/teardown"
@@ -138,6 +139,10 @@ func Main(m *testing.M, kind runtime.Kind) int {
 	os.Setenv(runVariable, strings.TrimPrefix(mark, runVariable+"="))
 	code := m.Run()
 	left, err := Carrying(mark)
+	// What a test was about to end may need a moment.
+	for end := time.Now().Add(patience); err == nil && len(left) > 0 && time.Now().Before(end); left, err = Carrying(mark) {
+		time.Sleep(10 * time.Millisecond)
+	}
 	if err != nil || len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "processes are left: %v %v\n", left, err)
 		return 1

@@ -3,10 +3,13 @@
 package test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"unwind/test/devserver"
@@ -27,6 +30,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	// Most of their time the stories wait: for a heartbeat that fails to come, or
+	// for the next pass. More of them at once than there are processors halve it.
+	_ = flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // the command line has the last word
 	code, err := runAll(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

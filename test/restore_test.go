@@ -337,7 +337,8 @@ func TestRestoreOfAnUnfinishedRemoval(t *testing.T) {
 		s := i.store()
 		i.requireLive(s, a, a.worktree)
 		for _, w := range i.worktreesOf(s, a.id) {
-			if w.Path == a.nested {
+			// A pass may have finished it by now.
+			if w.Path == a.nested && w.State != store.WorktreeRemoved {
 				require.Equal(t, store.WorktreeDeleting, w.State, "it is only ever deleted")
 				require.NotNil(t, w.CondemnedAt)
 			}

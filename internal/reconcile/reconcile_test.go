@@ -227,16 +227,23 @@ func TestABacklogIsStartedInPartsThatAreWorkedOff(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
+// begun lists four sessions whose finalizations have begun, on another host.
+func (b *bundle) begun() []string {
+	b.Helper()
+	ids := []string{"s1", "s2", "s3", "s4"}
+	b.terminate(there, ids...)
+	for _, id := range ids {
+		_, err := b.Store.Begin(b.Context(), teardown.BeginInput{SessionID: id})
+		require.NoError(b, err)
+	}
+	return ids
+}
+
 // Temporal has lost its data, say, and asking after each run takes long.
 func TestWhatIsUnderWayIsReachedInTurnByPassesThatAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	ids := []string{"s1", "s2", "s3", "s4"}
-	b.terminate(there, ids...)
-	for _, id := range ids {
-		_, err := b.Store.Begin(t.Context(), teardown.BeginInput{SessionID: id})
-		require.NoError(t, err)
-	}
+	ids := b.begun()
 	b.StartFor, b.Reached = time.Nanosecond, &reconcile.Reached{}
 	stand := b.answer(func(string) error { return nil })
 	for i := range ids {
@@ -257,12 +264,7 @@ func TestWhatIsUnderWayIsReachedInTurnByPassesThatAreBounded(t *testing.T) {
 func TestWhatIsUnderWayGoesOnBehindWhatWasNotAnswered(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	ids := []string{"s1", "s2", "s3", "s4"}
-	b.terminate(there, ids...)
-	for _, id := range ids {
-		_, err := b.Store.Begin(t.Context(), teardown.BeginInput{SessionID: id})
-		require.NoError(t, err)
-	}
+	b.begun()
 	b.Reached = &reconcile.Reached{}
 	b.answer(func(id string) error {
 		if id != "s4" {

@@ -72,13 +72,20 @@ func TestAgentThatExitsEndsItsSession(t *testing.T) {
 	})
 }
 
+// exited is a session whose agent is gone, with work that nobody has committed.
+func (i *installation) exited(name string) *agent {
+	i.t.Helper()
+	a := i.agent(name)
+	write(i.t, filepath.Join(a.worktree, "draft.md"), "mine\n")
+	i.add(a)
+	i.killAgent(a)
+	return a
+}
+
 func TestAgentThatExitsLeavesWorkThatIsSavedAndKept(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	a := i.agent("s1")
-	write(t, filepath.Join(a.worktree, "draft.md"), "mine\n")
-	i.add(a)
-	i.killAgent(a)
+	a := i.exited("s1")
 	i.worker()
 	s := i.store()
 	i.untilParked(s, a.id, teardown.ReasonPreserved)
@@ -94,10 +101,7 @@ func TestAgentThatExitsLeavesWorkThatIsSavedAndKept(t *testing.T) {
 func TestDeletedSessionSaysWhatStays(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	a := i.agent("s1")
-	write(t, filepath.Join(a.worktree, "draft.md"), "mine\n")
-	i.add(a)
-	i.killAgent(a)
+	a := i.exited("s1")
 	w := i.worker()
 	s := i.store()
 	i.untilParked(s, a.id, teardown.ReasonPreserved)
@@ -206,10 +210,7 @@ func TestWorkerKilledWhileItReleasesASessionWhoseRowVanished(t *testing.T) {
 
 func TestWorkerKilledWhenItHasSavedTheWorkOfAnAgentThatExited(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, i *installation) {
-		a := i.agent("s1")
-		write(t, filepath.Join(a.worktree, "draft.md"), "mine\n")
-		i.add(a)
-		i.killAgent(a)
+		a := i.exited("s1")
 		i.workerThatDiesAt("work saved").awaitDeath(t)
 		s := i.store()
 		session, err := s.Session(t.Context(), a.id)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"time"
 
 	"unwind/internal/fault"
@@ -23,53 +24,20 @@ const (
 	saveLimit = 2 * time.Minute
 )
 
-// watchAll looks at the agents of this host's live sessions, a page at a time:
-// one listing of each tmux server for all of them.
+// watchAll looks at the agents of this host's live sessions, with one survey for
+// all of them. Another one confirms those that look gone: the first may be older
+// than what was recorded since.
 func (p *pass) watchAll(ctx context.Context) {
 	if p.Runtimes == nil {
 		return
 	}
-	for after := ""; ; {
-		page, err := p.Store.Watched(ctx, p.Host.ID, after, pageSize, time.Now())
-		if err != nil {
-			p.failed(Finding{Doing: "list the live sessions of this host"}, err)
-			return
-		}
-		for _, row := range page.Unreadable {
-			p.failed(Finding{SessionID: row.ID, Doing: "watch"}, row.Err)
-		}
-		for _, gone := range p.probe(ctx, page.Rows) {
-			if ctx.Err() != nil {
-				return
-			}
-			if err := p.recordGone(ctx, gone); err != nil {
-				p.failed(Finding{SessionID: gone.SessionID, Doing: "record that the agent is gone"}, err)
-			}
-		}
-		if after = page.Next; after == "" {
-			return
-		}
-		if p.Serving {
-			p.see(ctx)
-		}
-	}
-}
-
-// probe counts the sessions that live or cannot be told, and answers those whose
-// agents all look gone.
-func (p *pass) probe(ctx context.Context, sessions []store.Watched) (gone []store.Watched) {
-	var handles []teardown.Runtime
-	for _, session := range sessions {
-		for _, agent := range session.Agents {
-			handles = append(handles, agent.Handle)
-		}
-	}
-	answers := p.Runtimes.ProbeAll(ctx, handles)
-	for _, session := range sessions {
-		own := answers[:len(session.Agents)]
-		answers = answers[len(session.Agents):]
-		state, err := together(session, own)
-		switch {
+	p.unanswered = 0
+	var gone []store.Watched
+	survey := p.Runtimes.Survey()
+	each(ctx, p, "watch", func(ctx context.Context, after string) (store.Page[store.Watched], error) {
+		return p.Store.Watched(ctx, p.Host.ID, after, pageSize, time.Now())
+	}, func(ctx context.Context, session store.Watched) {
+		switch state, err := together(ctx, session, survey); {
 		case err != nil:
 			p.done.Unprobed++
 			p.noted(Finding{SessionID: session.SessionID, Doing: "watch"}, err)
@@ -78,20 +46,31 @@ func (p *pass) probe(ctx context.Context, sessions []store.Watched) (gone []stor
 		default:
 			p.done.Alive++
 		}
+	})
+	confirmed := p.Runtimes.Survey()
+	for n, session := range gone {
+		if ctx.Err() != nil {
+			return
+		}
+		if p.Serving && n%pageSize == pageSize-1 {
+			p.see(ctx)
+		}
+		if err := p.recordGone(ctx, session, confirmed); err != nil {
+			p.failed(Finding{SessionID: session.SessionID, Doing: "record that the agent is gone"}, err)
+		}
 	}
-	return gone
 }
 
 // together is alive if one agent is; gone needs all of them.
-func together(session store.Watched, answers []runtime.Probed) (runtime.State, error) {
+func together(ctx context.Context, session store.Watched, survey runtime.Survey) (runtime.State, error) {
 	var first error
-	for i, agent := range session.Agents {
-		err := agent.Err
-		if err == nil && answers[i].State == runtime.Alive {
-			return runtime.Alive, nil
-		}
+	for _, agent := range session.Agents {
+		state, err := runtime.State(0), agent.Err
 		if err == nil {
-			err = answers[i].Err
+			state, err = survey(ctx, agent.Handle)
+		}
+		if err == nil && state == runtime.Alive {
+			return runtime.Alive, nil
 		}
 		if first == nil {
 			first = err
@@ -101,8 +80,10 @@ func together(session store.Watched, answers []runtime.Probed) (runtime.State, e
 }
 
 // recordGone confirms under the session's lock that the agents are gone, saves
-// what is not committed, and records that the session has ended.
-func (p *pass) recordGone(ctx context.Context, listed store.Watched) error {
+// what is not committed, and records that the session has ended. The survey was
+// begun after the session was listed: what is gone does not come back, under the
+// identity that was listed.
+func (p *pass) recordGone(ctx context.Context, listed store.Watched, survey runtime.Survey) error {
 	held, err := p.Locks.Session(ctx, listed.SessionID, lock.Wait{Limit: lockPatience})
 	if teardown.CodeOf(err) == teardown.CodeBusy {
 		return nil // it is being started, restored or finalized
@@ -115,12 +96,11 @@ func (p *pass) recordGone(ctx context.Context, listed store.Watched) error {
 	if err != nil || !found {
 		return err
 	}
-	handles := make([]teardown.Runtime, len(session.Agents))
-	for i, agent := range session.Agents {
-		handles[i] = agent.Handle
+	if !reflect.DeepEqual(session, listed) {
+		return nil // started anew meanwhile: the next pass looks
 	}
-	if state, err := together(session, p.Runtimes.ProbeAll(ctx, handles)); err != nil || state != runtime.Gone {
-		return nil // started meanwhile, or not to be told: the next pass looks again
+	if state, err := together(ctx, session, survey); err != nil || state != runtime.Gone {
+		return nil
 	}
 	p.saveAll(ctx, session)
 	fault.Point("work saved")

@@ -1,9 +1,12 @@
 package reconcile_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"unwind/internal/reconcile"
 	"unwind/internal/runtime"
 	"unwind/internal/runtime/kinds"
+	"unwind/internal/runtime/tmux"
 	"unwind/internal/store"
 	"unwind/internal/worktree"
 	"unwind/teardown"
@@ -95,6 +99,63 @@ func TestAdoptsTheAliveAndRecordsTheConfirmedDead(t *testing.T) {
 		require.Nil(t, b.session(id).TerminatedAt, id)
 	}
 	require.Zero(t, b.once().Terminated, "again")
+}
+
+// More sessions than fit on a page, of one tmux server: one listing tells which of
+// them live, and one more confirms all that are gone.
+func TestOneListingTellsOfAllSessionsOfATmuxServer(t *testing.T) {
+	t.Parallel()
+	const sessions, ended = 210, 3
+	b := machine(t)
+	dir := t.TempDir()
+	socket, calls := filepath.Join(dir, "tmux"), filepath.Join(dir, "calls")
+	counting := filepath.Join(dir, "counting")
+	require.NoError(t, os.WriteFile(counting, fmt.Appendf(nil, "#!/bin/sh\necho >>'%s'\nexec tmux \"$@\"\n", calls), 0o700))
+	b.tmux(socket, "new-session", "-d", "-s", "first", "sleep 600")
+	t.Cleanup(func() { _ = exec.Command("tmux", "-S", socket, "kill-server").Run() })
+	first, err := tmux.Kind{}.Pin(t.Context(), teardown.Runtime{Kind: teardown.KindTmux, Role: teardown.RoleAgent, Socket: socket, Session: "first"})
+	require.NoError(t, err)
+	for several := range slices.Chunk(make([]string, sessions-1), 50) {
+		var commands []string
+		for range several {
+			commands = append(commands, "new-session", "-d", "sleep 600", ";", "set-option", tmux.TagOption, first.Identity.Tag, ";")
+		}
+		b.tmux(socket, commands...)
+	}
+	listed, err := tmux.Kind{}.List(t.Context(), socket)
+	require.NoError(t, err)
+	require.Len(t, listed, sessions)
+	for n, session := range listed {
+		handle, identity := first, *first.Identity
+		handle.Session, identity.SessionID, identity.SessionCreated = session.Name, session.ID, session.Created
+		identity.Panes = nil
+		handle.Identity = &identity
+		id := fmt.Sprintf("agent-%03d", n)
+		_, err := b.Store.AddSession(t.Context(), store.NewSession{ID: id, Host: here, ManifestHash: id, Runtimes: []store.NewRuntime{{Handle: handle}}})
+		require.NoError(t, err)
+		if n%100 == 5 {
+			b.tmux(socket, "kill-session", "-t", session.ID)
+		}
+	}
+	b.Runtimes = runtime.Set{teardown.KindTmux: tmux.Kind{Binary: counting}}
+
+	summary := b.once()
+	require.Equal(t, sessions-ended, summary.Alive)
+	require.Equal(t, ended, summary.Terminated)
+	require.Zero(t, summary.Unprobed)
+	content, err := os.ReadFile(calls)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(string(content), "\n"), "tmux was run")
+	require.Equal(t, sessions-ended, b.once().Alive)
+	content, err = os.ReadFile(calls)
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(string(content), "\n"), "with nothing gone there is nothing to confirm")
+}
+
+func (b *bundle) tmux(socket string, args ...string) {
+	b.Helper()
+	output, err := exec.Command("tmux", append([]string{"-f", "/dev/null", "-S", socket}, args...)...).CombinedOutput()
+	require.NoError(b, err, "%s", output)
 }
 
 func TestSavesUncommittedWorkBeforeItRecordsTheEnd(t *testing.T) {

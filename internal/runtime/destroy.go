@@ -260,15 +260,23 @@ func (d *destruction) occupied(table proctable.Table) error {
 	if identity == nil || identity.Worktree == "" || identity.Worktree == "/" {
 		return nil
 	}
-	occupants, err := proctable.Occupants(table, identity.Worktree)
-	if errors.Is(err, proctable.ErrUnsupported) {
+	return d.stand(proctable.Occupants(table, identity.Worktree))
+}
+
+// stand judges who stands in the worktree. Where that cannot be told it is as if
+// somebody did.
+func (d *destruction) stand(occupants []proctable.Process, err error) error {
+	worktree := d.Runtime.Identity.Worktree
+	switch {
+	case errors.Is(err, proctable.ErrUnsupported) && d.options.AllowOccupants:
 		d.note("Whether somebody stands in the worktree is not known: %v.", err)
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, proctable.ErrUnsupported):
+		return &teardown.Error{Code: teardown.CodeRuntimeOccupied, Message: fmt.Sprintf(
+			"The runtime is gone, but whether other processes stand in %s cannot be told; install lsof, then try again.", worktree)}
+	case err != nil:
 		return TableError(err)
-	}
-	if len(occupants) == 0 {
+	case len(occupants) == 0:
 		return nil
 	}
 	d.outcome.Occupants = Listed(names(occupants))
@@ -276,7 +284,7 @@ func (d *destruction) occupied(table proctable.Table) error {
 		return nil
 	}
 	return &teardown.Error{Code: teardown.CodeRuntimeOccupied, Details: d.outcome.Occupants,
-		Message: fmt.Sprintf("Processes that are not the runtime's stand in %s; leave the directory or end them, then try again.", identity.Worktree)}
+		Message: fmt.Sprintf("Processes that are not the runtime's stand in %s; leave the directory or end them, then try again.", worktree)}
 }
 
 func (d *destruction) note(format string, args ...any) {

@@ -21,44 +21,34 @@ func (s Set) For(rt teardown.Runtime) (Kind, error) {
 	return nil, Unroutable("The runtime's kind %q is not known; use %s or %s.", rt.Kind, teardown.KindTmux, teardown.KindProcess)
 }
 
-// Probed is the answer for one of several runtimes.
-type Probed struct {
-	State State
-	Err   error
+// Survey answers whether a runtime is there, as Kind.Probe does, for many of them
+// with one look at each place where they live. The look is as old as the first
+// question: a runtime that was recorded after it may wrongly be Gone. What goes
+// wrong with one runtime says nothing about the others. It serves one caller.
+type Survey func(ctx context.Context, rt teardown.Runtime) (State, error)
+
+// Surveyor is a Kind that has a survey cheaper than a probe for each runtime.
+type Surveyor interface {
+	Survey() Survey
 }
 
-// Batch is a Kind that can probe many runtimes for the price of one look.
-type Batch interface {
-	// ProbeAll answers for each runtime what Probe would, in the same order.
-	ProbeAll(ctx context.Context, rts []teardown.Runtime) []Probed
-}
-
-// ProbeAll probes runtimes of any kinds and answers in their order. It takes one
-// listing per tmux server and one look at each process; what goes wrong with one
-// runtime says nothing about the others.
-func (s Set) ProbeAll(ctx context.Context, rts []teardown.Runtime) []Probed {
-	answers := make([]Probed, len(rts))
-	places := map[string][]int{}
-	for i, rt := range rts {
+// Survey begins a survey of runtimes of any kinds. It takes one listing per tmux
+// server and one look at each process.
+func (s Set) Survey() Survey {
+	begun := map[string]Survey{}
+	return func(ctx context.Context, rt teardown.Runtime) (State, error) {
 		kind, err := s.For(rt)
 		if err != nil {
-			answers[i].Err = err
-			continue
+			return 0, err
 		}
-		if _, ok := kind.(Batch); ok {
-			places[rt.Kind] = append(places[rt.Kind], i)
-			continue
+		ask, ok := begun[rt.Kind]
+		if !ok {
+			ask = kind.Probe
+			if surveyor, ok := kind.(Surveyor); ok {
+				ask = surveyor.Survey()
+			}
+			begun[rt.Kind] = ask
 		}
-		answers[i].State, answers[i].Err = kind.Probe(ctx, rt)
+		return ask(ctx, rt)
 	}
-	for name, at := range places {
-		batch := make([]teardown.Runtime, len(at))
-		for j, i := range at {
-			batch[j] = rts[i]
-		}
-		for j, probed := range s[name].(Batch).ProbeAll(ctx, batch) {
-			answers[at[j]] = probed
-		}
-	}
-	return answers
 }

@@ -57,7 +57,7 @@ func inUse(on ground) (users, error) {
 		by.notes = append(by.notes, fmt.Sprintf("%d process(es) of other users could not be looked at", seen.hidden))
 	}
 	if seen.unknown {
-		by.notes = append(by.notes, "whether a process works in the directory cannot be told on this system without lsof")
+		by.findings = []Finding{finding(teardown.CodeInUse, "whether a process works in the worktree can be told with lsof only, which is not installed; install it, then try again")}
 	}
 	if len(seen.occupants) == 0 {
 		return by, nil

@@ -61,9 +61,10 @@ func (s *scene) handles(ctx context.Context, prefix string, n int) ([]teardown.R
 
 func (s *scene) probe(ctx context.Context, handles []teardown.Runtime) (row, error) {
 	began := time.Now()
-	for i, answer := range kinds.All().ProbeAll(ctx, handles) {
-		if answer.Err != nil || answer.State != runtime.Alive {
-			return row{}, fmt.Errorf("session %d is %v: %w", i, answer.State, answer.Err)
+	survey := kinds.All().Survey()
+	for i, handle := range handles {
+		if state, err := survey(ctx, handle); err != nil || state != runtime.Alive {
+			return row{}, fmt.Errorf("session %d is %v: %w", i, state, err)
 		}
 	}
 	ours := time.Since(began)

@@ -3,6 +3,7 @@ package proctable
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -57,13 +58,36 @@ func (h *Handle) Close() {}
 // Await returns when all the processes have ended, when d has passed or when
 // ctx is done.
 func Await(ctx context.Context, handles []*Handle, d time.Duration) {
-	for end := time.Now().Add(d); ctx.Err() == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		running := false
+	const step = 50 * time.Millisecond
+	queue, err := unix.Kqueue()
+	if err == nil {
+		defer func() { _ = unix.Close(queue) }()
 		for _, h := range handles {
-			running = running || !h.Ended()
-		}
-		if !running {
-			return
+			// One that cannot be watched is looked at after each step, as all are: the
+			// number may belong to another process by the time that it is watched.
+			_, _ = unix.Kevent(queue, []unix.Kevent_t{exitOf(h.PID)}, nil, nil)
 		}
 	}
+	running := slices.Clone(handles)
+	for end := time.Now().Add(d); ctx.Err() == nil; {
+		running = slices.DeleteFunc(running, (*Handle).Ended)
+		left := time.Until(end)
+		if len(running) == 0 || left <= 0 {
+			return
+		}
+		wait := min(left, step)
+		limit := unix.NsecToTimespec(wait.Nanoseconds())
+		_, err := unix.Kevent(queue, nil, make([]unix.Kevent_t, 1), &limit)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			time.Sleep(wait)
+		}
+	}
+}
+
+// exitOf is told once, when the process exits.
+func exitOf(pid int) unix.Kevent_t {
+	var event unix.Kevent_t
+	unix.SetKevent(&event, pid, unix.EVFILT_PROC, unix.EV_ADD|unix.EV_ONESHOT)
+	event.Fflags = unix.NOTE_EXIT
+	return event
 }

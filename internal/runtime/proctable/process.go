@@ -70,16 +70,6 @@ func (p Process) Environ() (Environment, error) {
 	return e.block, e.err
 }
 
-// workingDirectory is WorkingDirectory in the same way.
-func (p Process) workingDirectory() (name, link string, err error) {
-	if p.seen == nil {
-		return WorkingDirectory(p.PID)
-	}
-	s := &p.seen.stands
-	s.once.Do(func() { s.name, s.link, s.err = WorkingDirectory(p.PID) })
-	return s.name, s.link, s.err
-}
-
 // String is the process for people: its number and its command's name.
 func (p Process) String() string {
 	printable := strings.Map(func(r rune) rune {

@@ -83,9 +83,6 @@ func Environ(pid int) (Environment, error) {
 	return rest, nil
 }
 
-// WorkingDirectory is not to be had without cgo here.
-func WorkingDirectory(int) (name, link string, err error) { return "", "", ErrUnsupported }
-
 // Ignores reports whether a process is known to ignore a signal.
 func Ignores(int, unix.Signal) bool { return false }
 

@@ -210,19 +210,23 @@ var probeSentences = map[string]func(*testing.T, Harness){
 		r.undo()
 		wantState(t, r, runtime.Alive)
 	},
-	"a batch answers as single probes do": func(t *testing.T, h Harness) {
+	"a survey answers as single probes do": func(t *testing.T, h Harness) {
 		alive, gone, broken := h.start(t, Plain), h.start(t, Plain), h.start(t, Plain)
 		Kill(t, gone.agent)
 		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), gone.rt); return state == runtime.Gone })
 		broken.rt.Identity = nil
 		set := runtime.Set{alive.rt.Kind: h.Kind}
-		answers := set.ProbeAll(t.Context(), []teardown.Runtime{alive.rt, gone.rt, broken.rt, alive.rt, {Kind: "docker"}})
-		for i, want := range []runtime.State{runtime.Alive, runtime.Gone, 0, runtime.Alive, 0} {
-			if answers[i].State != want || (answers[i].Err != nil) != (want == 0) {
-				t.Errorf("runtime %d: %v %v, want %v", i, answers[i].State, answers[i].Err, want)
+		survey := set.Survey()
+		for i, asked := range []struct {
+			rt   teardown.Runtime
+			want runtime.State
+		}{{alive.rt, runtime.Alive}, {gone.rt, runtime.Gone}, {broken.rt, 0}, {alive.rt, runtime.Alive}} {
+			if state, err := survey(t.Context(), asked.rt); state != asked.want || (err != nil) != (asked.want == 0) {
+				t.Errorf("runtime %d: %v %v, want %v", i, state, err, asked.want)
 			}
 		}
-		wantCode(t, answers[4].Err, teardown.CodeRuntimeUnroutable)
+		_, err := survey(t.Context(), teardown.Runtime{Kind: "docker"})
+		wantCode(t, err, teardown.CodeRuntimeUnroutable)
 	},
 }
 

@@ -20,8 +20,8 @@ type Kind struct {
 }
 
 var (
-	_ runtime.Kind  = Kind{}
-	_ runtime.Batch = Kind{}
+	_ runtime.Kind     = Kind{}
+	_ runtime.Surveyor = Kind{}
 )
 
 // hangupPatience is what processes get after tmux's own SIGHUP, before they are

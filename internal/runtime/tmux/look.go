@@ -22,13 +22,12 @@ func (k Kind) Probe(ctx context.Context, rt teardown.Runtime) (runtime.State, er
 	return k.probe(rt, func(t *target) (runtime.State, error) { return t.look(ctx) })
 }
 
-// ProbeAll implements runtime.Batch: one listing for each socket and option.
-func (k Kind) ProbeAll(ctx context.Context, rts []teardown.Runtime) []runtime.Probed {
+// Survey implements runtime.Surveyor: one listing for each socket and option.
+func (k Kind) Survey() runtime.Survey {
 	type place struct{ socket, option string }
 	listings := map[place]func() (listing, error){}
-	answers := make([]runtime.Probed, len(rts))
-	for i, rt := range rts {
-		answers[i].State, answers[i].Err = k.probe(rt, func(t *target) (runtime.State, error) {
+	return func(ctx context.Context, rt teardown.Runtime) (runtime.State, error) {
+		return k.probe(rt, func(t *target) (runtime.State, error) {
 			at := place{t.server.socket, t.option}
 			if listings[at] == nil {
 				listings[at] = sync.OnceValues(func() (listing, error) { return t.server.list(ctx, t.option) })
@@ -37,7 +36,6 @@ func (k Kind) ProbeAll(ctx context.Context, rts []teardown.Runtime) []runtime.Pr
 			return t.lookOnce(ctx)
 		})
 	}
-	return answers
 }
 
 // probe answers what needs no look, and leaves the rest to look.

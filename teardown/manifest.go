@@ -59,9 +59,12 @@ type RuntimeIdentity struct {
 	Worktree string `json:"worktree,omitempty"` // canonical path
 	BootID   string `json:"boot_id,omitempty"`
 	Cgroup   string `json:"cgroup,omitempty"`
+	// Descendants are its own only because of who started them: unwind records them
+	// before it ends that process.
+	Descendants []Pane `json:"descendants,omitempty"`
 }
 
-// Pane is the process that a tmux pane was started with.
+// Pane is a process, such as the one that a tmux pane was started with.
 type Pane struct {
 	PID       int   `json:"pid"`
 	StartTime int64 `json:"start_time"`

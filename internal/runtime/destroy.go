@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,7 +116,7 @@ func (d *destruction) run(ctx context.Context) error {
 	if err := d.admit(reaper); err != nil {
 		return err
 	}
-	if err := d.record(ctx); err != nil {
+	if err := d.record(ctx, reaper); err != nil {
 		return err
 	}
 	if state == Alive {
@@ -152,11 +153,22 @@ func (d *destruction) picture(ctx context.Context) {
 	}
 }
 
+// maxDescendants bounds what a record may grow by in one attempt.
+const maxDescendants = 256
+
 // record has the caller write down what the end of the runtime takes away.
-func (d *destruction) record(ctx context.Context) error {
+func (d *destruction) record(ctx context.Context, reaper *proctable.Reaper) error {
 	known, more := d.Runtime, false
 	if d.Learned != nil {
 		known, more = d.Learned()
+	}
+	if adopted := reaper.Adopted(); len(adopted) > 0 && known.Identity != nil {
+		identity := *known.Identity
+		identity.Descendants = slices.Clone(identity.Descendants)
+		for _, p := range adopted[:min(len(adopted), maxDescendants)] {
+			identity.Descendants = append(identity.Descendants, teardown.Pane{PID: p.PID, StartTime: p.Start})
+		}
+		known.Identity, more = &identity, true
 	}
 	snapshot := d.outcome.Runtime.Snapshot
 	if d.options.Record == nil || !more && snapshot == "" {

@@ -73,6 +73,11 @@ func Evidence(identity *teardown.RuntimeIdentity, roots []proctable.Root) *proct
 			claim.Roots = append(claim.Roots, root)
 		}
 	}
+	for _, d := range identity.Descendants {
+		if ref := (proctable.Ref{PID: d.PID, Start: d.StartTime}); ref.Valid() {
+			claim.Proved = append(claim.Proved, ref)
+		}
+	}
 	return claim
 }
 

@@ -17,7 +17,7 @@ type Root struct {
 
 // Claim is what proves that a process belongs to one run: that it
 //
-//   - was recorded (Roots), or was proved to be the run's before;
+//   - was recorded (Roots), or was proved to be the run's before (Proved);
 //   - carries Tag, a whole NAME=VALUE, in its environment;
 //   - is in the kernel session that a process of the run leads or led;
 //   - is in Cgroup;
@@ -29,6 +29,7 @@ type Root struct {
 // because it inherited the tag from it.
 type Claim struct {
 	Roots  []Root
+	Proved []Ref
 	Tag    string
 	Cgroup string
 	Exempt []Ref
@@ -43,6 +44,8 @@ type Claim struct {
 type Belongings struct {
 	Owned  []Process
 	Untold []Process
+	// Adopted are those of Owned that nothing proves but who started them.
+	Adopted []Process
 	// sole: the control group holds nothing but the run's processes.
 	sole *cgroup
 }
@@ -54,7 +57,7 @@ func (c *Claim) Find(table Table) (Belongings, error) {
 		c.known, c.bare = map[Ref]bool{}, map[Ref]bool{}
 	}
 	s := &search{Claim: c, table: table, self: os.Getpid(),
-		owned: map[int]bool{}, foreign: map[int]bool{}, denied: map[int]bool{}, blank: map[int]bool{}}
+		owned: map[int]bool{}, adopted: map[int]bool{}, foreign: map[int]bool{}, denied: map[int]bool{}, blank: map[int]bool{}}
 	s.protected = table.ancestors(s.self)
 	for _, exempt := range c.Exempt {
 		if table[exempt.PID].Ref == exempt {
@@ -105,6 +108,7 @@ type search struct {
 	grouped   map[int]bool // members of the control group
 	owned     map[int]bool
 	foreign   map[int]bool // belong to another run by its tag
+	adopted   map[int]bool // by who started them
 	denied    map[int]bool // environment unreadable
 	blank     map[int]bool // environment empty
 }
@@ -137,7 +141,7 @@ func (s *search) judge(p Process) error {
 			tagged = environment.Has(s.Tag)
 		}
 	}
-	ours := s.known[p.Ref] || s.grouped[p.PID]
+	ours := s.known[p.Ref] || s.grouped[p.PID] || slices.Contains(s.Proved, p.Ref)
 	if !ours && (tagged || s.led(p, p.Session)) {
 		ours = !s.inherited || !s.table.Descends(p.PID, s.self)
 	}
@@ -201,7 +205,9 @@ func (s *search) adoptChildren() {
 				!s.owned[p.Parent] || p.Start < parent.Start {
 				continue
 			}
-			grown = s.own(p) || grown
+			if s.own(p) {
+				s.adopted[pid], grown = true, true
+			}
 		}
 	}
 }
@@ -212,6 +218,9 @@ func (s *search) result(group *cgroup) Belongings {
 		p := s.table[pid]
 		s.known[p.Ref] = true
 		found.Owned = append(found.Owned, p)
+		if s.adopted[pid] {
+			found.Adopted = append(found.Adopted, p)
+		}
 	}
 	for pid := range s.denied {
 		if p := s.table[pid]; !s.owned[pid] && s.led(p, p.Group) {
@@ -227,6 +236,7 @@ func (s *search) result(group *cgroup) Belongings {
 		}
 	}
 	sortByPID(found.Owned)
+	sortByPID(found.Adopted)
 	sortByPID(found.Untold)
 	return found
 }

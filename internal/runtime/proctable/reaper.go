@@ -70,6 +70,10 @@ func (r *Reaper) Look(table Table) (err error) {
 	return err
 }
 
+// Adopted are the processes that Look has found and that nothing proves to be the
+// run's once those that started them have ended.
+func (r *Reaper) Adopted() []Process { return r.found.Adopted }
+
 // Ask sends every process that Look has found SIGTERM, and SIGCONT so that those that are
 // stopped, or about to be, hear it. Then it waits until they have ended, but no
 // longer than Grace, and not for those that ignore the signal. What they start

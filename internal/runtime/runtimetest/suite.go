@@ -44,6 +44,8 @@ const (
 	Deaf     = `trap '' TERM HUP INT; echo $$ >$STAGE/agent; while :; do sleep .1; done`
 	Daemon   = `setsid sh -c 'echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
 	Nameless = `trap '' HUP; env -i STAGE=$STAGE sh -c 'trap "" HUP; echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
+	// Hidden starts what nothing but its parent proves to be the runtime's.
+	Hidden = `env -i STAGE=$STAGE setsid sh -c 'trap "" HUP; echo $$ >$STAGE/daemon; cd /; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
 	// Chain leaves behind a process that ignores what it is asked and hands itself
 	// on to a new one all the time, until there is $STAGE/stop.
 	Chain = `printf '%s\n' 'trap "" TERM HUP INT' ': >$STAGE/hopping' 'cd /' 'sleep .004' '[ -e $STAGE/stop ] || exec sh $STAGE/hop.sh &' >$STAGE/hop.sh
@@ -309,6 +311,28 @@ var snapshotSentences = map[string]func(*testing.T, Harness){
 		if h.Shows != slices.Equal(told, []string{outcome.Runtime.Snapshot}) {
 			t.Errorf("told of %q, the outcome says %q", told, outcome.Runtime.Snapshot)
 		}
+	},
+	"what only its parent proves to be the runtime's is recorded before that ends": func(t *testing.T, h Harness) {
+		r := h.start(t, Hidden)
+		daemon := r.PID(t, "daemon")
+		cut := errors.New("cut off")
+		var known teardown.Runtime
+		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Record: func(_ context.Context, more teardown.Runtime, _ string) error {
+			known = more
+			return cut
+		}})
+		if !errors.Is(err, cut) {
+			t.Fatalf("%v", err)
+		}
+		Kill(t, r.agent)
+		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+		wantAlive(t, daemon)
+		outcome, err := h.Kind.Destroy(t.Context(), known, runtime.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOutcome(t, outcome, teardown.RuntimeReleased)
+		wantDead(t, daemon)
 	},
 	"an error of Record is returned as it is, and nothing is touched": func(t *testing.T, h Harness) {
 		if !h.Shows {

@@ -19,15 +19,14 @@ import (
 	"unwind/teardown"
 )
 
-// machine gives the pass this machine's runtimes, worktrees and locks.
-func machine(t *testing.T) *bundle {
-	b := setup(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
+// machine gives the passes this machine's runtimes, worktrees and locks.
+func (b *bundle) machine() {
+	b.Helper()
+	dir, err := filepath.EvalSymlinks(b.TempDir())
+	require.NoError(b, err)
 	b.Locks = lock.Dir(filepath.Join(dir, "locks"))
 	b.Runtimes = kinds.All()
 	b.Worktrees = &worktree.Engine{Roots: []string{dir}, Home: filepath.Join(dir, "home"), Locks: b.Locks}
-	return b
 }
 
 // agent registers a live session whose agent is a process, and answers what ends
@@ -60,84 +59,101 @@ func (b *bundle) session(id string) store.Session {
 
 func (b *bundle) exec(statement string) {
 	b.Helper()
-	db, err := sqlx.Open("sqlite", b.file+"?_pragma=busy_timeout(20000)")
+	source := b.source
+	if b.dialect == store.SQLite {
+		source += "?_pragma=busy_timeout(20000)"
+	}
+	db, err := sqlx.Open(string(b.dialect), source)
 	require.NoError(b, err)
 	defer func() { _ = db.Close() }()
 	_, err = db.ExecContext(b.Context(), statement)
 	require.NoError(b, err)
 }
 
-func TestAdoptsTheAliveAndRecordsTheConfirmedDead(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
-	b.agent("alive")
-	b.agent("dead")()
-	b.agent("held")()
-	_, err := b.Store.Hold(t.Context(), "held", nil, "somebody")
-	require.NoError(t, err)
-	b.agent("odd")
-	b.exec(`UPDATE runtimes SET handle = '{"kind":"gremlin"}' WHERE session_id = 'odd'`)
-	b.agent("broken")
-	b.exec(`UPDATE runtimes SET handle = 'broken' WHERE session_id = 'broken'`)
-	_, err = b.Store.AddSession(t.Context(), store.NewSession{ID: "without", Host: here, ManifestHash: "without"})
-	require.NoError(t, err)
-	b.add(there, "theirs")
-
-	summary := b.once()
-	require.Equal(t, 1, summary.Alive)
-	require.Equal(t, 1, summary.Terminated)
-	require.Equal(t, 2, summary.Unprobed)
-	require.Len(t, summary.Notes, 2)
-	require.Equal(t, 1, summary.Started, "and its finalization is started by the same pass")
-	require.Equal(t, teardown.SourceRuntimeExit, b.session("dead").TerminationSource)
-	require.True(t, b.runs("dead"))
-	for _, id := range []string{"alive", "held", "odd", "broken", "without", "theirs"} {
-		require.Nil(t, b.session(id).TerminatedAt, id)
+// vanish deletes a session's row as if nothing referred to it.
+func (b *bundle) vanish(id string) {
+	b.Helper()
+	remove := "DELETE FROM sessions WHERE id = '" + id + "'"
+	if b.dialect == store.Postgres {
+		remove = "SET session_replication_role = replica; " + remove
 	}
-	require.Zero(t, b.once().Terminated, "again")
+	b.exec(remove)
+}
+
+func TestAdoptsTheAliveAndRecordsTheConfirmedDead(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
+		b.agent("alive")
+		b.agent("dead")()
+		b.agent("held")()
+		_, err := b.Store.Hold(t.Context(), "held", nil, "somebody")
+		require.NoError(t, err)
+		b.agent("odd")
+		b.exec(`UPDATE runtimes SET handle = '{"kind":"gremlin"}' WHERE session_id = 'odd'`)
+		b.agent("broken")
+		b.exec(`UPDATE runtimes SET handle = 'broken' WHERE session_id = 'broken'`)
+		_, err = b.Store.AddSession(t.Context(), store.NewSession{ID: "without", Host: here, ManifestHash: "without"})
+		require.NoError(t, err)
+		b.add(there, "theirs")
+
+		summary := b.once()
+		require.Equal(t, 1, summary.Alive)
+		require.Equal(t, 1, summary.Terminated)
+		require.Equal(t, 2, summary.Unprobed)
+		require.Len(t, summary.Notes, 2)
+		require.Equal(t, 1, summary.Started, "and its finalization is started by the same pass")
+		require.Equal(t, teardown.SourceRuntimeExit, b.session("dead").TerminationSource)
+		require.True(t, b.runs("dead"))
+		for _, id := range []string{"alive", "held", "odd", "broken", "without", "theirs"} {
+			require.Nil(t, b.session(id).TerminatedAt, id)
+		}
+		require.Zero(t, b.once().Terminated, "again")
+	})
 }
 
 func TestSavesUncommittedWorkBeforeItRecordsTheEnd(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
-	dirty, clean := b.worktree("dirty"), b.worktree("clean")
-	// What a commit cannot hold does not keep the rest from being saved.
-	require.NoError(t, os.WriteFile(filepath.Join(dirty.Repository, ".git", "info", "exclude"), []byte(".env\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dirty.Path, ".env"), []byte("KEY=1\n"), 0o600))
-	inside := filepath.Join(dirty.Path, "inside")
-	require.NoError(t, os.Mkdir(inside, 0o700))
-	b.git(inside, "init", "-q")
-	b.git(inside, "commit", "-q", "--allow-empty", "-m", "one")
-	require.NoError(t, os.WriteFile(filepath.Join(dirty.Path, "draft.md"), []byte("mine\n"), 0o600))
-	// What cannot be saved is a note, and the end is recorded all the same.
-	missing := store.NewWorktree{ID: "missing", Repository: dirty.Repository, Path: filepath.Join(filepath.Dir(dirty.Path), "missing"), Nonce: "x"}
-	b.agent("s1", dirty, clean, missing)()
-	summary := b.once()
-	require.Equal(t, 1, summary.Terminated)
-	require.Len(t, summary.Notes, 1)
-	require.Equal(t, "missing", summary.Notes[0].WorktreeID)
-	ref := worktree.SavedRef("s1", 1, "dirty")
-	require.Equal(t, "mine\n", b.git(dirty.Repository, "show", ref+":draft.md"))
-	require.FileExists(t, filepath.Join(dirty.Path, "draft.md"), "the worktree is as it was")
-	detail, err := b.Store.SessionDetail(t.Context(), "s1")
-	require.NoError(t, err)
-	for _, w := range detail.Worktrees {
-		want := map[string]string{"dirty": ref}[w.Worktree.ID]
-		require.Equal(t, want, w.Lease.SavedRef, w.Worktree.ID)
-	}
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
+		dirty, clean := b.worktree("dirty"), b.worktree("clean")
+		// What a commit cannot hold does not keep the rest from being saved.
+		require.NoError(t, os.WriteFile(filepath.Join(dirty.Repository, ".git", "info", "exclude"), []byte(".env\n"), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dirty.Path, ".env"), []byte("KEY=1\n"), 0o600))
+		inside := filepath.Join(dirty.Path, "inside")
+		require.NoError(t, os.Mkdir(inside, 0o700))
+		b.git(inside, "init", "-q")
+		b.git(inside, "commit", "-q", "--allow-empty", "-m", "one")
+		require.NoError(t, os.WriteFile(filepath.Join(dirty.Path, "draft.md"), []byte("mine\n"), 0o600))
+		// What cannot be saved is a note, and the end is recorded all the same.
+		missing := store.NewWorktree{ID: "missing", Repository: dirty.Repository, Path: filepath.Join(filepath.Dir(dirty.Path), "missing"), Nonce: "x"}
+		b.agent("s1", dirty, clean, missing)()
+		summary := b.once()
+		require.Equal(t, 1, summary.Terminated)
+		require.Len(t, summary.Notes, 1)
+		require.Equal(t, "missing", summary.Notes[0].WorktreeID)
+		ref := worktree.SavedRef("s1", 1, "dirty")
+		require.Equal(t, "mine\n", b.git(dirty.Repository, "show", ref+":draft.md"))
+		require.FileExists(t, filepath.Join(dirty.Path, "draft.md"), "the worktree is as it was")
+		detail, err := b.Store.SessionDetail(t.Context(), "s1")
+		require.NoError(t, err)
+		for _, w := range detail.Worktrees {
+			want := map[string]string{"dirty": ref}[w.Worktree.ID]
+			require.Equal(t, want, w.Lease.SavedRef, w.Worktree.ID)
+		}
+	})
 }
 
 func TestLeavesASessionThatSomebodyWorksOn(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
-	b.agent("s1")()
-	held, err := b.Locks.Session(t.Context(), "s1", lock.Wait{Limit: time.Minute})
-	require.NoError(t, err)
-	summary := b.once()
-	require.Zero(t, summary.Terminated)
-	require.Zero(t, summary.Failed)
-	held.Release()
-	require.Equal(t, 1, b.once().Terminated)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
+		b.agent("s1")()
+		held, err := b.Locks.Session(t.Context(), "s1", lock.Wait{Limit: time.Minute})
+		require.NoError(t, err)
+		summary := b.once()
+		require.Zero(t, summary.Terminated)
+		require.Zero(t, summary.Failed)
+		held.Release()
+		require.Equal(t, 1, b.once().Terminated)
+	})
 }
 
 // worktree makes a linked worktree of a repository of the test's own, and
@@ -170,94 +186,98 @@ func (b *bundle) git(dir string, args ...string) string {
 }
 
 func TestConvergesWhatNoFinalizationWill(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
-	b.Policy = teardown.Policy{InitialIntervalMS: 50, MaximumIntervalMS: 100, MaximumAttempts: 3, StepTimeoutMS: 20_000, HeartbeatMS: 5000, HostTimeoutMS: 60_000}
-	b.steps()
-	going, staying, unclaimed, held := b.worktree("going"), b.worktree("staying"), b.worktree("unclaimed"), b.worktree("held")
-	require.NoError(t, os.WriteFile(filepath.Join(staying.Path, "draft.md"), []byte("mine\n"), 0o600))
-	for _, w := range []store.NewWorktree{going, staying, unclaimed, held} {
-		_, err := b.Store.AddSession(t.Context(), store.NewSession{ID: "s-" + w.ID, Host: here, ManifestHash: w.ID, Worktrees: []store.NewWorktree{w}})
-		require.NoError(t, err)
-	}
-	b.exec("UPDATE leases SET released_at = acquired_at WHERE worktree_id IN ('going', 'staying')")
-	b.exec("DELETE FROM leases WHERE worktree_id = 'unclaimed'")
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
+		b.Policy = teardown.Policy{InitialIntervalMS: 50, MaximumIntervalMS: 100, MaximumAttempts: 3, StepTimeoutMS: 20_000, HeartbeatMS: 5000, HostTimeoutMS: 60_000}
+		b.steps()
+		going, staying, unclaimed, held := b.worktree("going"), b.worktree("staying"), b.worktree("unclaimed"), b.worktree("held")
+		require.NoError(t, os.WriteFile(filepath.Join(staying.Path, "draft.md"), []byte("mine\n"), 0o600))
+		for _, w := range []store.NewWorktree{going, staying, unclaimed, held} {
+			_, err := b.Store.AddSession(t.Context(), store.NewSession{ID: "s-" + w.ID, Host: here, ManifestHash: w.ID, Worktrees: []store.NewWorktree{w}})
+			require.NoError(t, err)
+		}
+		b.exec("UPDATE leases SET released_at = acquired_at WHERE worktree_id IN ('going', 'staying')")
+		b.exec("DELETE FROM leases WHERE worktree_id = 'unclaimed'")
 
-	summary := b.once()
-	require.Equal(t, 2, summary.Converging)
-	require.Equal(t, 1, summary.Unclaimed)
-	b.untilState("going", store.WorktreeRemoved)
-	b.untilState("staying", store.WorktreePreserved)
-	require.NoDirExists(t, going.Path)
-	for _, w := range []store.NewWorktree{staying, unclaimed, held} {
-		require.DirExists(t, w.Path)
-	}
-	summary = b.once()
-	require.Zero(t, summary.Converging, "what was looked at lately is left alone")
-	require.Equal(t, 1, summary.Kept)
-	noted := map[string]teardown.Code{}
-	for _, note := range summary.Notes {
-		noted[note.WorktreeID] = note.Code
-	}
-	require.Equal(t, map[string]teardown.Code{"staying": teardown.CodeUntracked, "unclaimed": teardown.CodeNotRegistered}, noted)
-	require.Contains(t, summary.Notes[0].Message+summary.Notes[len(summary.Notes)-1].Message, "draft.md")
+		summary := b.once()
+		require.Equal(t, 2, summary.Converging)
+		require.Equal(t, 1, summary.Unclaimed)
+		b.untilState("going", store.WorktreeRemoved)
+		b.untilState("staying", store.WorktreePreserved)
+		require.NoDirExists(t, going.Path)
+		for _, w := range []store.NewWorktree{staying, unclaimed, held} {
+			require.DirExists(t, w.Path)
+		}
+		summary = b.once()
+		require.Zero(t, summary.Converging, "what was looked at lately is left alone")
+		require.Equal(t, 1, summary.Kept)
+		noted := map[string]teardown.Code{}
+		for _, note := range summary.Notes {
+			noted[note.WorktreeID] = note.Code
+		}
+		require.Equal(t, map[string]teardown.Code{"staying": teardown.CodeUntracked, "unclaimed": teardown.CodeNotRegistered}, noted)
+		require.Contains(t, summary.Notes[0].Message+summary.Notes[len(summary.Notes)-1].Message, "draft.md")
 
-	// An hour later it has become clean.
-	require.NoError(t, os.Remove(filepath.Join(staying.Path, "draft.md")))
-	b.exec("UPDATE worktrees SET updated_at = '2001-01-01 00:00:00+00:00' WHERE id = 'staying'")
-	require.Equal(t, 1, b.once().Converging)
-	b.untilState("staying", store.WorktreeRemoved)
-	require.NoDirExists(t, staying.Path)
+		// An hour later it has become clean.
+		require.NoError(t, os.Remove(filepath.Join(staying.Path, "draft.md")))
+		b.exec("UPDATE worktrees SET updated_at = '2001-01-01 00:00:00+00:00' WHERE id = 'staying'")
+		require.Equal(t, 1, b.once().Converging)
+		b.untilState("staying", store.WorktreeRemoved)
+		require.NoDirExists(t, staying.Path)
+	})
 }
 
 func TestWhatFailedLatelyIsNotedAndNotStartedAgain(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
-	b.Policy = teardown.Policy{InitialIntervalMS: 50, MaximumIntervalMS: 100, MaximumAttempts: 3, StepTimeoutMS: 20_000, HeartbeatMS: 5000, HostTimeoutMS: 60_000}
-	b.steps()
-	b.agent("gone")
-	b.exec("UPDATE runtimes SET handle = 'nonsense'")
-	b.exec("DELETE FROM sessions WHERE id = 'gone'")
-	require.Equal(t, 1, b.once().Converging)
-	run := b.Temporal.Client.GetWorkflow(t.Context(), teardown.ConvergeID(teardown.ConvergeInput{SessionID: "gone"}), "")
-	require.Error(t, run.Get(t.Context(), nil))
-	summary := b.once()
-	require.Zero(t, summary.Converging)
-	require.Zero(t, summary.Failed)
-	require.Len(t, summary.Notes, 1)
-	require.Equal(t, "gone", summary.Notes[0].SessionID)
-	require.Equal(t, teardown.CodeRuntimeUnroutable, summary.Notes[0].Code)
-	require.Contains(t, summary.Notes[0].Message, "correct its handle in the database")
-	b.Serving = false
-	summary = b.once()
-	require.Equal(t, 1, summary.Converging, "who asks by hand may have put it right")
-	require.Len(t, summary.Notes, 1)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
+		b.Policy = teardown.Policy{InitialIntervalMS: 50, MaximumIntervalMS: 100, MaximumAttempts: 3, StepTimeoutMS: 20_000, HeartbeatMS: 5000, HostTimeoutMS: 60_000}
+		b.steps()
+		b.agent("gone", b.worktree("left"))
+		b.exec("UPDATE runtimes SET handle = 'nonsense'")
+		b.vanish("gone")
+		require.Equal(t, 1, b.once().Converging)
+		run := b.Temporal.Client.GetWorkflow(t.Context(), teardown.ConvergeID(teardown.ConvergeInput{SessionID: "gone"}), "")
+		require.Error(t, run.Get(t.Context(), nil))
+		summary := b.once()
+		require.Zero(t, summary.Converging)
+		require.Zero(t, summary.Failed)
+		require.Len(t, summary.Notes, 1)
+		require.Equal(t, "gone", summary.Notes[0].SessionID)
+		require.Equal(t, teardown.CodeRuntimeUnroutable, summary.Notes[0].Code)
+		require.Contains(t, summary.Notes[0].Message, "correct its handle in the database")
+		b.Serving = false
+		summary = b.once()
+		require.Equal(t, 1, summary.Converging, "who asks by hand may have put it right")
+		require.Len(t, summary.Notes, 1)
+	})
 }
 
 func TestOneBadRowStopsNothingAndIsReported(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
-	b.agent("dead")()
-	b.terminate(here, "due-1", "due-2", "negative", "no-id")
-	b.exec("DELETE FROM runtimes WHERE session_id = 'no-id'")
-	b.exec("UPDATE sessions SET id = 'no/id' WHERE id = 'no-id'")
-	b.exec("UPDATE sessions SET generation = -7 WHERE id = 'negative'")
-	b.exec("UPDATE sessions SET held_until = 'some day' WHERE id = 'due-1'")
-	bad := b.worktree("bad")
-	b.agent("live", bad)
-	b.exec("UPDATE leases SET released_at = acquired_at")
-	b.exec("UPDATE worktrees SET path = 'over/there'")
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
+		b.agent("dead")()
+		b.terminate(here, "due-1", "due-2", "negative", "no-id")
+		b.exec("DELETE FROM runtimes WHERE session_id = 'no-id'")
+		b.exec("UPDATE sessions SET id = 'no/id' WHERE id = 'no-id'")
+		b.exec("UPDATE sessions SET generation = -7 WHERE id = 'negative'")
+		nonsense := map[store.Dialect]string{store.SQLite: "some day", store.Postgres: "infinity"}[b.dialect]
+		b.exec("UPDATE sessions SET held_until = '" + nonsense + "' WHERE id = 'due-1'")
+		bad := b.worktree("bad")
+		b.agent("live", bad)
+		b.exec("UPDATE leases SET released_at = acquired_at")
+		b.exec("UPDATE worktrees SET path = 'over/there'")
 
-	summary, err := reconcile.Once(t.Context(), b.Deps)
-	require.Error(t, err)
-	reported := map[string]teardown.Code{}
-	for _, failure := range summary.Failures {
-		reported[failure.SessionID+failure.WorktreeID] = failure.Code
-	}
-	require.Equal(t, map[string]teardown.Code{"due-1": teardown.CodeInternal, "no/id": teardown.CodeInvalidID, "bad": teardown.CodeUnsafeTarget}, reported)
-	require.Equal(t, 1, summary.Terminated)
-	require.Equal(t, 3, summary.Started, "dead, due-2 and the one of a negative generation")
-	require.Equal(t, 1, summary.Alive)
+		summary, err := reconcile.Once(t.Context(), b.Deps)
+		require.Error(t, err)
+		reported := map[string]teardown.Code{}
+		for _, failure := range summary.Failures {
+			reported[failure.SessionID+failure.WorktreeID] = failure.Code
+		}
+		require.Equal(t, map[string]teardown.Code{"due-1": teardown.CodeInternal, "no/id": teardown.CodeInvalidID, "bad": teardown.CodeUnsafeTarget}, reported)
+		require.Equal(t, 1, summary.Terminated)
+		require.Equal(t, 3, summary.Started, "dead, due-2 and the one of a negative generation")
+		require.Equal(t, 1, summary.Alive)
+	})
 }
 
 func (b *bundle) untilState(id, state string) {

@@ -171,7 +171,7 @@ func TestWakesWhatWaitedForThisHostAndNothingElse(t *testing.T) {
 
 func TestABacklogIsStartedInPartsThatAreWorkedOff(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, b *bundle) {
-		b.Window, b.StartFor = 3, time.Second
+		b.Window, b.StartFor = 3, 8*time.Second
 		var ids []string
 		for i := range 7 {
 			ids = append(ids, fmt.Sprintf("s%d", i))

@@ -173,22 +173,22 @@ func TestWorkerKilledWhileItFinishesAStray(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"stray claimed", "stray moved aside", "stray removed"} {
 		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			i := install(t)
-			a := i.agent("s1")
-			i.add(a)
-			i.killAgent(a)
-			i.must("hold", a.id)
-			i.sql("UPDATE leases SET released_at = acquired_at")
-			i.workerThatDiesAt(point).awaitDeath(t)
-			i.worker()
-			i.until("the worktrees gone", func() bool { return !exists(a.worktree) })
-			s := i.store()
-			i.until("the rows follow", func() bool {
-				w := i.worktreesOf(s, a.id)
-				return w[0].State == store.WorktreeRemoved && w[1].State == store.WorktreeRemoved
+			onBothDatabases(t, func(t *testing.T, i *installation) {
+				a := i.agent("s1")
+				i.add(a)
+				i.killAgent(a)
+				i.must("hold", a.id)
+				i.sql("UPDATE leases SET released_at = acquired_at")
+				i.workerThatDiesAt(point).awaitDeath(t)
+				i.worker()
+				i.until("the worktrees gone", func() bool { return !exists(a.worktree) })
+				s := i.store()
+				i.until("the rows follow", func() bool {
+					w := i.worktreesOf(s, a.id)
+					return w[0].State == store.WorktreeRemoved && w[1].State == store.WorktreeRemoved
+				})
+				require.NotContains(t, i.git(a.repository, "worktree", "list"), a.worktree)
 			})
-			require.NotContains(t, i.git(a.repository, "worktree", "list"), a.worktree)
 		})
 	}
 }

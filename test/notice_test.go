@@ -25,6 +25,23 @@ func (i *installation) upAndQuiet(w *worker) {
 	i.untilLogged(w, i.queue+"-host-"+i.host+" WorkerID")
 }
 
+// What was missed while no worker ran comes before what a host is asked to do.
+func TestFirstPassGoesBeforeTheHostsWork(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		i.env = []string{hourly}
+		a := i.agent("s1")
+		i.add(a)
+		i.sql("UPDATE sessions SET terminated_at = '2026-01-02 03:04:05+00:00'")
+		w := i.worker()
+		i.upAndQuiet(w)
+		log := w.log.String()
+		require.Contains(t, log, "started=1")
+		require.Less(t, strings.Index(log, "started=1"), strings.Index(log, i.queue+"-host-"+i.host+" WorkerID"))
+		i.untilFinished(i.store(), a.id)
+		i.requireReleased(a)
+	})
+}
+
 func TestPlainSQLUpdateIsFoundAtOnce(t *testing.T) {
 	onBothDatabases(t, func(_ *testing.T, i *installation) {
 		i.env = []string{hourly}

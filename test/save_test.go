@@ -122,27 +122,27 @@ func TestWorkerKilledWhileItSaves(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"saved", "save recorded", "quarantine recorded", "moved aside", "condemned", "worktree removed"} {
 		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			i := install(t)
-			a := i.agent("s1")
-			status := i.dirty(a.nested)
-			i.add(a)
-			// The wish is recorded before the first look.
-			i.must("terminate", a.id)
-			i.must("retry", a.id, "--save-changes")
-			i.workerThatDiesAt(point).awaitDeath(t)
-			i.worker()
-			s := i.store()
-			i.untilFinished(s, a.id)
-			i.requireReleased(a)
-			result, err := s.Result(t.Context(), a.id, 1)
-			require.NoError(t, err)
-			for _, w := range result.Worktrees {
-				if w.Path == a.nested {
-					require.Equal(t, worktree.SavedRef(a.id, 1, w.ID), w.SavedRef)
+			onBothDatabases(t, func(t *testing.T, i *installation) {
+				a := i.agent("s1")
+				status := i.dirty(a.nested)
+				i.add(a)
+				// The wish is recorded before the first look.
+				i.must("terminate", a.id)
+				i.must("retry", a.id, "--save-changes")
+				i.workerThatDiesAt(point).awaitDeath(t)
+				i.worker()
+				s := i.store()
+				i.untilFinished(s, a.id)
+				i.requireReleased(a)
+				result, err := s.Result(t.Context(), a.id, 1)
+				require.NoError(t, err)
+				for _, w := range result.Worktrees {
+					if w.Path == a.nested {
+						require.Equal(t, worktree.SavedRef(a.id, 1, w.ID), w.SavedRef)
+					}
 				}
-			}
-			i.requireRecovered(a, status)
+				i.requireRecovered(a, status)
+			})
 		})
 	}
 }

@@ -214,21 +214,21 @@ func TestWorkerKilledAtEachStepOfAStart(t *testing.T) {
 	t.Parallel()
 	for _, point := range startPoints {
 		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			i := install(t)
-			s := i.toStart("s1")
-			killed := i.workerThatDiesAt(point)
-			ended, file := make(chan answer), s.file(t)
-			go func() { ended <- i.unwindWith(file, "session", "start", "-f", "-", "--json") }()
-			killed.awaitDeath(t)
-			i.worker()
-			a := <-ended
-			require.Equal(t, 0, a.code, "%s%s", a.out, a.errors)
-			facts := i.store()
-			require.Len(t, tagged(t, facts, s.id), 2, "each was started once")
-			require.Equal(t, s.tmuxSession+"\n", i.sessionsAt(s.socket))
-			i.result(0, "terminate", s.id, "--wait")
-			i.requireTakenBack(facts, s)
+			onBothDatabases(t, func(t *testing.T, i *installation) {
+				s := i.toStart("s1")
+				killed := i.workerThatDiesAt(point)
+				ended, file := make(chan answer), s.file(t)
+				go func() { ended <- i.unwindWith(file, "session", "start", "-f", "-", "--json") }()
+				killed.awaitDeath(t)
+				i.worker()
+				a := <-ended
+				require.Equal(t, 0, a.code, "%s%s", a.out, a.errors)
+				facts := i.store()
+				require.Len(t, tagged(t, facts, s.id), 2, "each was started once")
+				require.Equal(t, s.tmuxSession+"\n", i.sessionsAt(s.socket))
+				i.result(0, "terminate", s.id, "--wait")
+				i.requireTakenBack(facts, s)
+			})
 		})
 	}
 }
@@ -312,21 +312,21 @@ func TestStartThatWasLostAtEachStepIsTakenBack(t *testing.T) {
 	t.Parallel()
 	for _, point := range startPoints[:len(startPoints)-1] {
 		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			i := install(t)
-			s := i.toStart("s1")
-			killed := i.workerThatDiesAt(point)
-			_, err := teardown.StartSession(t.Context(), i.client, i.queue, i.input(s))
-			require.NoError(t, err)
-			killed.awaitDeath(t)
-			require.NoError(t, i.client.TerminateWorkflow(t.Context(), teardown.StartSessionID(s.id), "", "lost"))
-			i.worker()
-			facts := i.store()
-			i.untilFinished(facts, s.id)
-			i.requireTakenBack(facts, s)
-			session, err := facts.Session(t.Context(), s.id)
-			require.NoError(t, err)
-			require.Equal(t, teardown.SourceStartFailed, session.TerminationSource)
+			onBothDatabases(t, func(t *testing.T, i *installation) {
+				s := i.toStart("s1")
+				killed := i.workerThatDiesAt(point)
+				_, err := teardown.StartSession(t.Context(), i.client, i.queue, i.input(s))
+				require.NoError(t, err)
+				killed.awaitDeath(t)
+				require.NoError(t, i.client.TerminateWorkflow(t.Context(), teardown.StartSessionID(s.id), "", "lost"))
+				i.worker()
+				facts := i.store()
+				i.untilFinished(facts, s.id)
+				i.requireTakenBack(facts, s)
+				session, err := facts.Session(t.Context(), s.id)
+				require.NoError(t, err)
+				require.Equal(t, teardown.SourceStartFailed, session.TerminationSource)
+			})
 		})
 	}
 }

@@ -328,23 +328,23 @@ func TestWorkerKilledWhileItUnarchives(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"task reopened", "worktree made"} {
 		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			i := install(t)
-			first := i.worker()
-			a := i.agent("s1")
-			task := i.inTask(a)
-			i.result(0, "task", "archive", task, "--wait")
-			first.stop()
-			killed := i.workerThatDiesAt(point)
-			done := make(chan answer, 1)
-			go func() { done <- i.unwind("task", "unarchive", task, "--json") }()
-			killed.awaitDeath(t)
-			i.worker()
-			answered := <-done
-			require.Equal(t, 0, answered.code, answered.out+answered.errors)
-			require.FileExists(t, filepath.Join(a.worktree, "README.md"))
-			require.FileExists(t, filepath.Join(a.nested, "README.md"))
-			require.Contains(t, i.must("task", "show", task).out, "active")
+			onBothDatabases(t, func(t *testing.T, i *installation) {
+				first := i.worker()
+				a := i.agent("s1")
+				task := i.inTask(a)
+				i.result(0, "task", "archive", task, "--wait")
+				first.stop()
+				killed := i.workerThatDiesAt(point)
+				done := make(chan answer, 1)
+				go func() { done <- i.unwind("task", "unarchive", task, "--json") }()
+				killed.awaitDeath(t)
+				i.worker()
+				answered := <-done
+				require.Equal(t, 0, answered.code, answered.out+answered.errors)
+				require.FileExists(t, filepath.Join(a.worktree, "README.md"))
+				require.FileExists(t, filepath.Join(a.nested, "README.md"))
+				require.Contains(t, i.must("task", "show", task).out, "active")
+			})
 		})
 	}
 }

@@ -25,22 +25,35 @@ const lookAgainAfter = time.Hour
 // and the same retries as those of a finalization.
 func (p *pass) convergeAll(ctx context.Context) {
 	p.unanswered = 0
-	each(ctx, p, "finish for sessions that have vanished", func(ctx context.Context, after string) (store.Page[string], error) {
-		ids, err := p.Store.Vanished(ctx, p.Host.ID, after, pageSize)
-		return paged(ids, func(id string) string { return id }), err
-	}, p.releaseVanished)
-	each(ctx, p, "look for where vanished sessions ran", func(ctx context.Context, after string) (store.Page[string], error) {
-		ids, err := p.Store.Hostless(ctx, after, pageSize)
-		return paged(ids, func(id string) string { return id }), err
-	}, p.noteHostless)
-	each(ctx, p, "finish", func(ctx context.Context, after string) (store.Page[store.Stray], error) {
-		page, err := p.Store.Strays(ctx, p.Host.ID, after, pageSize)
-		for _, row := range page.Unreadable {
-			p.failed(Finding{WorktreeID: row.ID, Doing: "finish"}, row.Err)
-		}
-		page.Unreadable = nil
-		return page, err
-	}, p.finishStray)
+	itself := func(id string) string { return id }
+	each(ctx, p, part[string]{
+		doing: "finish for sessions that have vanished", until: p.shortly(), id: itself,
+		next: func(ctx context.Context, after string) (store.Page[string], error) {
+			ids, err := p.Store.Vanished(ctx, p.Host.ID, after, pageSize)
+			return paged(ids), err
+		},
+		act: p.releaseVanished,
+	})
+	each(ctx, p, part[string]{
+		doing: "look for where vanished sessions ran", until: p.shortly(), id: itself,
+		next: func(ctx context.Context, after string) (store.Page[string], error) {
+			ids, err := p.Store.Hostless(ctx, after, pageSize)
+			return paged(ids), err
+		},
+		act: p.noteHostless,
+	})
+	each(ctx, p, part[store.Stray]{
+		doing: "finish", until: p.shortly(), id: func(stray store.Stray) string { return stray.ID },
+		next: func(ctx context.Context, after string) (store.Page[store.Stray], error) {
+			page, err := p.Store.Strays(ctx, p.Host.ID, after, pageSize)
+			for _, row := range page.Unreadable {
+				p.failed(Finding{WorktreeID: row.ID, Doing: "finish"}, row.Err)
+			}
+			page.Unreadable = nil
+			return page, err
+		},
+		act: p.finishStray,
+	})
 }
 
 func (p *pass) releaseVanished(ctx context.Context, sessionID string) {

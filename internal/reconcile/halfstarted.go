@@ -14,10 +14,14 @@ import (
 // takeBackAll takes back the starts on this host that were cut off.
 func (p *pass) takeBackAll(ctx context.Context) {
 	p.unanswered = 0
-	each(ctx, p, "take back", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		return p.Store.HalfStarted(ctx, p.Host.ID, after, pageSize)
-	}, func(ctx context.Context, half store.Due) {
-		p.call(ctx, Finding{SessionID: half.SessionID, Doing: "take back its start"}, func(ctx context.Context) error { return p.takeBack(ctx, half) })
+	each(ctx, p, part[store.Due]{
+		doing: "take back", until: p.shortly(), id: sessionID,
+		next: func(ctx context.Context, after string) (store.Page[store.Due], error) {
+			return p.Store.HalfStarted(ctx, p.Host.ID, after, pageSize)
+		},
+		act: func(ctx context.Context, half store.Due) {
+			p.call(ctx, Finding{SessionID: half.SessionID, Doing: "take back its start"}, func(ctx context.Context) error { return p.takeBack(ctx, half) })
+		},
 	})
 }
 

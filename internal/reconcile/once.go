@@ -62,6 +62,8 @@ type Deps struct {
 	Window int
 	// StartFor is about how long a pass goes on to start sessions, zero as long as
 	// there are some: what else a pass looks for must not wait for a long backlog.
+	// Each of the other parts but the look at the agents has a twentieth of it, lest
+	// a long one keep those waiting that are to be started.
 	StartFor time.Duration
 	// Reached is where the last pass stopped; passes with a bound that share none all
 	// begin at the beginning.
@@ -70,8 +72,9 @@ type Deps struct {
 
 // Reached is carried from one pass to the next, of which one runs at a time.
 type Reached struct {
-	// underWay is the last session that was asked after; "" begins at the beginning.
-	underWay string
+	// after is, of each part, the id of what it acted on last; without one it begins
+	// at the beginning.
+	after map[string]string
 }
 
 // Summary counts what one pass did.
@@ -99,7 +102,7 @@ type Summary struct {
 	// Unclaimed worktrees are registered and were never leased: nobody's to remove.
 	Unclaimed int `json:"unclaimed"`
 	Failed    int `json:"failed"`
-	// More: the pass ended while there was more to start, or to ask after.
+	// More: a part of the pass ended for want of time, and the next one goes on there.
 	More bool `json:"more"`
 	// Failures and Notes list the first teardown.MaxDetails. A note says what was
 	// found and left alone. An empty ID stands for a whole part of the pass.
@@ -132,6 +135,9 @@ type Finding struct {
 // beside the counts. It is a *teardown.Error.
 func Once(ctx context.Context, d Deps) (Summary, error) {
 	p := newPass(d)
+	if p.Reached.after == nil {
+		p.Reached.after = map[string]string{}
+	}
 	if d.Serving {
 		p.see(ctx)
 	}
@@ -181,26 +187,53 @@ func (p *pass) see(ctx context.Context) {
 	}
 }
 
-// each acts on all that is listed, page by page. What cannot be read is a
-// failure of that row alone.
-func each[T any](ctx context.Context, p *pass, doing string, next func(context.Context, string) (store.Page[T], error), act func(context.Context, T)) {
-	for after := ""; ; {
-		page, err := next(ctx, after)
+// part is one thing that a pass does to all that is listed.
+type part[T any] struct {
+	// doing tells it from the others.
+	doing string
+	// until is when it lets the others go on; zero has no bound.
+	until time.Time
+	next  func(ctx context.Context, after string) (store.Page[T], error)
+	id    func(T) string
+	act   func(context.Context, T)
+}
+
+func (d part[T]) timeIsUp() bool { return !d.until.IsZero() && time.Now().After(d.until) }
+
+// each acts on all that is listed, page by page, from where the last pass has
+// stopped: on one at least, and then until the time is up, which it reports. What
+// cannot be read is a failure of that row alone.
+func each[T any](ctx context.Context, p *pass, do part[T]) (more bool) {
+	acted := false
+	for {
+		page, err := do.next(ctx, p.Reached.after[do.doing])
 		if err != nil {
-			p.failed(Finding{Doing: "list what there is to " + doing}, err)
-			return
+			p.failed(Finding{Doing: "list what there is to " + do.doing}, err)
+			return false
 		}
 		for _, row := range page.Unreadable {
-			p.failed(Finding{SessionID: row.ID, Doing: doing}, row.Err)
+			p.failed(Finding{SessionID: row.ID, Doing: do.doing}, row.Err)
 		}
 		for _, row := range page.Rows {
 			if p.away() || ctx.Err() != nil {
-				return
+				return false
 			}
-			act(ctx, row)
+			if acted && do.timeIsUp() {
+				p.done.More = true
+				return true
+			}
+			do.act(ctx, row)
+			acted = true
+			p.Reached.after[do.doing] = do.id(row)
 		}
-		if after = page.Next; after == "" {
-			return
+		if page.Next == "" {
+			delete(p.Reached.after, do.doing)
+			return false
+		}
+		p.Reached.after[do.doing] = page.Next
+		if do.timeIsUp() { // of many pages there may be nothing to act on
+			p.done.More = true
+			return true
 		}
 		if p.Serving {
 			p.see(ctx) // a long pass must not look like an absent host
@@ -208,14 +241,27 @@ func each[T any](ctx context.Context, p *pass, doing string, next func(context.C
 	}
 }
 
-// paged is a list of at most pageSize rows as a page.
-func paged[T any](rows []T, id func(T) string) store.Page[T] {
-	page := store.Page[T]{Rows: rows}
-	if len(rows) == pageSize {
-		page.Next = id(rows[len(rows)-1])
+// within is the end of a share of the time; zero if there is no bound.
+func (p *pass) within(share time.Duration) time.Time {
+	if p.StartFor <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(share)
+}
+
+// shortly is the end of what a part has that comes before the starts.
+func (p *pass) shortly() time.Time { return p.within(p.StartFor / 20) }
+
+// paged is a list of at most pageSize ids as a page.
+func paged(ids []string) store.Page[string] {
+	page := store.Page[string]{Rows: ids}
+	if len(ids) == pageSize {
+		page.Next = ids[len(ids)-1]
 	}
 	return page
 }
+
+func sessionID(due store.Due) string { return due.SessionID }
 
 // call makes one bounded call to Temporal, at the rate that is allowed, and
 // notes whether it was answered.

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,9 +18,7 @@ import (
 	"unwind/activities"
 	"unwind/internal/reconcile"
 	"unwind/internal/store"
-	"unwind/internal/temporalclient"
 	"unwind/teardown"
-	"unwind/test/devserver"
 	"unwind/workflows"
 )
 
@@ -32,43 +28,15 @@ const (
 	queue = "unwind"
 )
 
-type variables map[string]string
-
-func (v variables) LookupEnv(name string) (string, bool) { value, ok := v[name]; return value, ok }
-func (v variables) Environ() []string                    { return nil }
-
-// bundle is a database of the test's own and a Temporal server.
-type bundle struct {
-	*testing.T
-	reconcile.Deps
-	file string // the database
-}
-
-func setup(t *testing.T) *bundle {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "unwind.db")
-	facts, err := store.Open(t.Context(), "sqlite://"+file)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = facts.Close() })
-	connection, err := temporalclient.Dial(t.Context(), temporalclient.Options{Program: "unwind-test", Env: variables{
-		"TEMPORAL_ADDRESS": devserver.Start(t).Address, "TEMPORAL_CONFIG_FILE": filepath.Join(t.TempDir(), "none.toml")}})
-	require.NoError(t, err)
-	t.Cleanup(connection.Close)
-	return &bundle{T: t, file: file, Deps: reconcile.Deps{
-		Store: facts, Temporal: connection, TaskQueue: queue, Logger: slog.New(slog.DiscardHandler),
-		Host: store.Host{ID: here, Name: "one", Version: "v1"}, Serving: true,
-	}}
-}
-
 func TestOnlyAWorkerIsSeen(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.Serving = false
-	_, err := reconcile.Once(t.Context(), b.Deps)
-	require.NoError(t, err)
-	_, seen, err := b.Store.Host(t.Context(), here)
-	require.NoError(t, err)
-	require.False(t, seen, "a host whose steps nobody takes is away")
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.Serving = false
+		_, err := reconcile.Once(t.Context(), b.Deps)
+		require.NoError(t, err)
+		_, seen, err := b.Store.Host(t.Context(), here)
+		require.NoError(t, err)
+		require.False(t, seen, "a host whose steps nobody takes is away")
+	})
 }
 
 // add registers sessions on a host; each holds a process that ended long ago.
@@ -143,88 +111,88 @@ func (b *bundle) once() reconcile.Summary {
 }
 
 func TestStartsWhatIsTerminatedAndNothingElse(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.add(here, "live")
-	b.terminate(here, "mine", "held")
-	b.terminate(there, "theirs")
-	b.park(here, "kept", teardown.ReasonPreserved)
-	b.park(here, "cancelled", teardown.ReasonCancelled)
-	b.finish("done")
-	_, err := b.Store.Hold(b.Context(), "held", nil, "somebody")
-	require.NoError(t, err)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.add(here, "live")
+		b.terminate(here, "mine", "held")
+		b.terminate(there, "theirs")
+		b.park(here, "kept", teardown.ReasonPreserved)
+		b.park(here, "cancelled", teardown.ReasonCancelled)
+		b.finish("done")
+		_, err := b.Store.Hold(b.Context(), "held", nil, "somebody")
+		require.NoError(t, err)
 
-	require.Equal(t, reconcile.Summary{Host: here, Started: 2}, b.once())
-	for id, want := range map[string]bool{
-		"mine": true, "theirs": true, "live": false, "held": false, "kept": false, "cancelled": false, "done": false} {
-		require.Equal(t, want, b.runs(id), id)
-	}
-	require.Equal(t, reconcile.Summary{Host: here, UnderWay: 2}, b.once(), "again")
+		require.Equal(t, reconcile.Summary{Host: here, Started: 2}, b.once())
+		for id, want := range map[string]bool{
+			"mine": true, "theirs": true, "live": false, "held": false, "kept": false, "cancelled": false, "done": false} {
+			require.Equal(t, want, b.runs(id), id)
+		}
+		require.Equal(t, reconcile.Summary{Host: here, UnderWay: 2}, b.once(), "again")
 
-	_, err = b.Store.Hold(b.Context(), "held", nil, "")
-	require.NoError(t, err)
-	require.Equal(t, reconcile.Summary{Host: here, Started: 1, UnderWay: 2}, b.once(), "no longer held")
+		_, err = b.Store.Hold(b.Context(), "held", nil, "")
+		require.NoError(t, err)
+		require.Equal(t, reconcile.Summary{Host: here, Started: 1, UnderWay: 2}, b.once(), "no longer held")
+	})
 }
 
 func TestRecordsThatTheHostWasSeen(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	before := time.Now().Add(-time.Second)
-	b.once()
-	host, found, err := b.Store.Host(t.Context(), here)
-	require.NoError(t, err)
-	require.True(t, found)
-	require.Equal(t, "one", host.Name)
-	require.Equal(t, "v1", host.Version)
-	require.True(t, host.LastSeen.After(before))
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		before := time.Now().Add(-time.Second)
+		b.once()
+		host, found, err := b.Store.Host(t.Context(), here)
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, "one", host.Name)
+		require.Equal(t, "v1", host.Version)
+		require.True(t, host.LastSeen.After(before))
+	})
 }
 
 func TestWakesWhatWaitedForThisHostAndNothingElse(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.park(here, "waits-for-us", teardown.ReasonHostUnreachable)
-	b.park(there, "waits-for-them", teardown.ReasonHostUnreachable)
-	b.park(here, "exhausted", teardown.ReasonAttemptsExhausted)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.park(here, "waits-for-us", teardown.ReasonHostUnreachable)
+		b.park(there, "waits-for-them", teardown.ReasonHostUnreachable)
+		b.park(here, "exhausted", teardown.ReasonAttemptsExhausted)
 
-	summary := b.once()
-	require.Equal(t, 1, summary.Woken)
-	require.Zero(t, summary.Started)
-	require.Zero(t, summary.Failed)
-	woken := b.finalization("waits-for-us")
-	require.Nil(t, woken.ParkedAt)
-	require.EqualValues(t, 2, woken.Round)
-	require.Equal(t, "reconcile on "+here, woken.RequestedBy)
-	require.True(t, b.runs("waits-for-us"))
-	for _, id := range []string{"waits-for-them", "exhausted"} {
-		require.NotNil(t, b.finalization(id).ParkedAt, id)
-		require.False(t, b.runs(id), id)
-	}
+		summary := b.once()
+		require.Equal(t, 1, summary.Woken)
+		require.Zero(t, summary.Started)
+		require.Zero(t, summary.Failed)
+		woken := b.finalization("waits-for-us")
+		require.Nil(t, woken.ParkedAt)
+		require.EqualValues(t, 2, woken.Round)
+		require.Equal(t, "reconcile on "+here, woken.RequestedBy)
+		require.True(t, b.runs("waits-for-us"))
+		for _, id := range []string{"waits-for-them", "exhausted"} {
+			require.NotNil(t, b.finalization(id).ParkedAt, id)
+			require.False(t, b.runs(id), id)
+		}
+	})
 }
 
 func TestABacklogIsStartedInPartsThatAreWorkedOff(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.Window, b.StartFor = 3, time.Second
-	var ids []string
-	for i := range 7 {
-		ids = append(ids, fmt.Sprintf("s%d", i))
-	}
-	b.terminate(here, ids...)
-	// Nobody works on what is started, which is found out after longer than a pass
-	// may start.
-	summary := b.once()
-	require.Equal(t, 4, summary.Started, "the fourth after the first three were given up")
-	require.True(t, summary.More)
-	require.Zero(t, summary.Failed)
-	summary = b.once()
-	require.Positive(t, summary.UnderWay)
-	b.finalizer()
-	total := 4 + summary.Started
-	require.Eventually(t, func() bool {
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.Window, b.StartFor = 3, 8*time.Second
+		var ids []string
+		for i := range 7 {
+			ids = append(ids, fmt.Sprintf("s%d", i))
+		}
+		b.terminate(here, ids...)
+		// Nobody works on what is started, which is found out after longer than a pass
+		// may start.
 		summary := b.once()
-		total += summary.Started
-		return !summary.More && total == len(ids)
-	}, time.Minute, 10*time.Millisecond)
+		require.Equal(t, 4, summary.Started, "the fourth after the first three were given up")
+		require.True(t, summary.More)
+		require.Zero(t, summary.Failed)
+		summary = b.once()
+		require.Positive(t, summary.UnderWay)
+		b.finalizer()
+		total := 4 + summary.Started
+		require.Eventually(t, func() bool {
+			summary := b.once()
+			total += summary.Started
+			return !summary.More && total == len(ids)
+		}, time.Minute, 10*time.Millisecond)
+	})
 }
 
 // begun lists four sessions whose finalizations have begun, on another host.
@@ -241,54 +209,54 @@ func (b *bundle) begun() []string {
 
 // Temporal has lost its data, say, and asking after each run takes long.
 func TestWhatIsUnderWayIsReachedInTurnByPassesThatAreBounded(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	ids := b.begun()
-	b.StartFor, b.Reached = time.Nanosecond, &reconcile.Reached{}
-	stand := b.answer(func(string) error { return nil })
-	for i := range ids {
-		summary := b.once()
-		require.Equal(t, 1, summary.Started)
-		require.Equal(t, i < len(ids)-1, summary.More, "the loop goes on at once while there are others")
-	}
-	require.Equal(t, ids, stand.asked)
-	require.Equal(t, 1, b.once().UnderWay)
-	require.Equal(t, append(ids, "s1"), stand.asked, "from the beginning")
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		ids := b.begun()
+		b.StartFor, b.Reached = time.Nanosecond, &reconcile.Reached{}
+		stand := b.answer(func(string) error { return nil })
+		for i := range ids {
+			summary := b.once()
+			require.Equal(t, 1, summary.Started)
+			require.Equal(t, i < len(ids)-1, summary.More, "the loop goes on at once while there are others")
+		}
+		require.Equal(t, ids, stand.asked)
+		require.Equal(t, 1, b.once().UnderWay)
+		require.Equal(t, append(ids, "s1"), stand.asked, "from the beginning")
 
-	b.StartFor = 0
-	require.Equal(t, reconcile.Summary{Host: here, UnderWay: 3}, b.once(), "the rest at once where there is no bound")
-	require.Equal(t, reconcile.Summary{Host: here, UnderWay: 4}, b.once())
+		b.StartFor = 0
+		require.Equal(t, reconcile.Summary{Host: here, UnderWay: 3}, b.once(), "the rest at once where there is no bound")
+		require.Equal(t, reconcile.Summary{Host: here, UnderWay: 4}, b.once())
+	})
 }
 
 // A few that nobody answers must not keep the others waiting for ever.
 func TestWhatIsUnderWayGoesOnBehindWhatWasNotAnswered(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.begun()
-	b.Reached = &reconcile.Reached{}
-	b.answer(func(id string) error {
-		if id != "s4" {
-			return serviceerror.NewUnavailable("its shard is away")
-		}
-		return nil
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.begun()
+		b.Reached = &reconcile.Reached{}
+		b.answer(func(id string) error {
+			if id != "s4" {
+				return serviceerror.NewUnavailable("its shard is away")
+			}
+			return nil
+		})
+		summary, err := reconcile.Once(t.Context(), b.Deps)
+		require.Error(t, err)
+		require.Zero(t, summary.Started)
+		require.False(t, summary.More)
+		require.Equal(t, 1, b.once().Started)
 	})
-	summary, err := reconcile.Once(t.Context(), b.Deps)
-	require.Error(t, err)
-	require.Zero(t, summary.Started)
-	require.False(t, summary.More)
-	require.Equal(t, 1, b.once().Started)
 }
 
 func TestGoesThroughAllPages(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.Window = 1000
-	var ids []string
-	for i := range 220 {
-		ids = append(ids, fmt.Sprintf("s%03d", i))
-	}
-	b.terminate(here, ids...)
-	require.Equal(t, reconcile.Summary{Host: here, Started: len(ids)}, b.once())
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.Window = 1000
+		var ids []string
+		for i := range 220 {
+			ids = append(ids, fmt.Sprintf("s%03d", i))
+		}
+		b.terminate(here, ids...)
+		require.Equal(t, reconcile.Summary{Host: here, Started: len(ids)}, b.once())
+	})
 }
 
 // answering is a client whose server answers some starts with an error of the
@@ -317,49 +285,50 @@ func (b *bundle) answer(fails func(sessionID string) error) *answering {
 }
 
 func TestOneFailureStopsNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.terminate(here, "s1", "s2", "s3")
-	b.answer(func(id string) error {
-		if id == "s2" {
-			return serviceerror.NewResourceExhausted(0, "too many")
-		}
-		return nil
-	})
-	summary, err := reconcile.Once(t.Context(), b.Deps)
-	require.Equal(t, teardown.CodeTemporalUnavailable, teardown.CodeOf(err))
-	require.Equal(t, 2, summary.Started)
-	require.Equal(t, 1, summary.Failed)
-	require.Equal(t, "s2", summary.Failures[0].SessionID)
-	require.Equal(t, teardown.CodeTemporalUnavailable, summary.Failures[0].Code)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.terminate(here, "s1", "s2", "s3")
+		b.answer(func(id string) error {
+			if id == "s2" {
+				return serviceerror.NewResourceExhausted(0, "too many")
+			}
+			return nil
+		})
+		summary, err := reconcile.Once(t.Context(), b.Deps)
+		require.Equal(t, teardown.CodeTemporalUnavailable, teardown.CodeOf(err))
+		require.Equal(t, 2, summary.Started)
+		require.Equal(t, 1, summary.Failed)
+		require.Equal(t, "s2", summary.Failures[0].SessionID)
+		require.Equal(t, teardown.CodeTemporalUnavailable, summary.Failures[0].Code)
 
-	printed, err := json.Marshal(summary)
-	require.NoError(t, err)
-	require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"alive":0,"terminated":0,"unprobed":0,"converging":0,"kept":0,"unclaimed":0,"failed":1,"more":false,"failures":[{"session_id":"s2","doing":"start",`)
+		printed, err := json.Marshal(summary)
+		require.NoError(t, err)
+		require.Contains(t, string(printed), `"started":2,"under_way":0,"woken":0,"alive":0,"terminated":0,"unprobed":0,"converging":0,"kept":0,"unclaimed":0,"failed":1,"more":false,"failures":[{"session_id":"s2","doing":"start",`)
+	})
 }
 
 func TestDoesNotAskAnAbsentTemporalForEverySession(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.terminate(here, "s1", "s2", "s3", "s4", "s5")
-	stand := b.answer(func(string) error { return serviceerror.NewUnavailable("away") })
-	summary, err := reconcile.Once(t.Context(), b.Deps)
-	require.ErrorContains(t, err, "cannot be reached")
-	require.Equal(t, 3, summary.Failed)
-	require.Equal(t, []string{"s1", "s2", "s3"}, stand.asked)
-	_, found, err := b.Store.Host(t.Context(), here)
-	require.NoError(t, err)
-	require.True(t, found, "the database is there all the same")
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.terminate(here, "s1", "s2", "s3", "s4", "s5")
+		stand := b.answer(func(string) error { return serviceerror.NewUnavailable("away") })
+		summary, err := reconcile.Once(t.Context(), b.Deps)
+		require.ErrorContains(t, err, "cannot be reached")
+		require.Equal(t, 3, summary.Failed)
+		require.Equal(t, []string{"s1", "s2", "s3"}, stand.asked)
+		_, found, err := b.Store.Host(t.Context(), here)
+		require.NoError(t, err)
+		require.True(t, found, "the database is there all the same")
+	})
 }
 
 func TestAnswersTheFirstErrorOfTheDatabase(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	require.NoError(t, b.Store.Close())
-	summary, err := reconcile.Once(t.Context(), b.Deps)
-	require.NotEmpty(t, teardown.CodeOf(err))
-	require.Equal(t, 11, summary.Failed, "each part was tried")
-	require.Equal(t, "record that this host was seen", summary.Failures[0].Doing)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		require.NoError(t, b.Store.Close())
+		summary, err := reconcile.Once(t.Context(), b.Deps)
+		require.NotEmpty(t, teardown.CodeOf(err))
+		parts := map[store.Dialect]int{store.SQLite: 11, store.Postgres: 12}[b.dialect] // one is for several hosts
+		require.Equal(t, parts, summary.Failed, "each part was tried")
+		require.Equal(t, "record that this host was seen", summary.Failures[0].Doing)
+	})
 }
 
 // finalizer runs workflows and facts, but no host's steps.
@@ -406,41 +375,41 @@ func (b *bundle) parked(id string, round int64) {
 // A retry is a fact before it is a signal. With Temporal away the signal is
 // lost, and the run waits on.
 func TestDeliversARetryThatItsRunNeverHeardOf(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.finalizer()
-	b.terminate(there, "s1")
-	require.Equal(t, 1, b.once().Started)
-	b.parked("s1", 1)
-	require.Equal(t, reconcile.Summary{Host: here}, b.once(), "parked: left alone")
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.finalizer()
+		b.terminate(there, "s1")
+		require.Equal(t, 1, b.once().Started)
+		b.parked("s1", 1)
+		require.Equal(t, reconcile.Summary{Host: here}, b.once(), "parked: left alone")
 
-	_, recorded, err := b.Store.Retry(t.Context(), "s1", store.RetryOptions{By: "somebody"})
-	require.NoError(t, err)
-	require.True(t, recorded)
-	// The run may still be on its way to where it shows that it waits.
-	require.Eventually(t, func() bool {
-		summary, err := reconcile.Once(t.Context(), b.Deps)
-		return err == nil && summary.Woken == 1
-	}, time.Minute, 20*time.Millisecond)
-	b.parked("s1", 2)
+		_, recorded, err := b.Store.Retry(t.Context(), "s1", store.RetryOptions{By: "somebody"})
+		require.NoError(t, err)
+		require.True(t, recorded)
+		// The run may still be on its way to where it shows that it waits.
+		require.Eventually(t, func() bool {
+			summary, err := reconcile.Once(t.Context(), b.Deps)
+			return err == nil && summary.Woken == 1
+		}, time.Minute, 20*time.Millisecond)
+		b.parked("s1", 2)
+	})
 }
 
 func TestLoopGoesOnUntilItIsEnded(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		reconcile.Loop(ctx, 20*time.Millisecond, nil, false, func(ctx context.Context) bool { return reconcile.Logged(ctx, b.Deps) })
-		close(ended)
-	}()
-	for _, id := range []string{"first", "second"} {
-		b.terminate(here, id)
-		require.Eventually(t, func() bool {
-			_, err := b.Temporal.Client.DescribeWorkflow(t.Context(), teardown.FinalizeSessionID(id), "")
-			return err == nil
-		}, time.Minute, 20*time.Millisecond, id)
-	}
-	cancel()
-	<-ended
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			reconcile.Loop(ctx, 20*time.Millisecond, nil, false, func(ctx context.Context) bool { return reconcile.Logged(ctx, b.Deps) })
+			close(ended)
+		}()
+		for _, id := range []string{"first", "second"} {
+			b.terminate(here, id)
+			require.Eventually(t, func() bool {
+				_, err := b.Temporal.Client.DescribeWorkflow(t.Context(), teardown.FinalizeSessionID(id), "")
+				return err == nil
+			}, time.Minute, 20*time.Millisecond, id)
+		}
+		cancel()
+		<-ended
+	})
 }

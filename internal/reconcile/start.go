@@ -24,7 +24,8 @@ const newestAgainAfter = 5 * time.Second
 // is.
 func (p *pass) startAll(ctx context.Context) {
 	p.unanswered = 0
-	began, tried, under := time.Now(), map[string]bool{}, &window{}
+	half := p.StartFor / 2
+	tried, under := map[string]bool{}, &window{}
 	once := func(ctx context.Context, due store.Due) {
 		if tried[due.SessionID] {
 			return
@@ -35,59 +36,27 @@ func (p *pass) startAll(ctx context.Context) {
 			under.ids = append(under.ids, due.SessionID)
 		}
 	}
-	cutShort := false
-	neverBegun := func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		if cutShort {
-			return store.Page[store.Due]{}, nil
-		}
-		return p.Store.NeverBegun(ctx, after, pageSize, time.Now())
+	neverBegun := part[store.Due]{
+		doing: "start", until: p.within(half), id: sessionID, act: once,
+		next: func(ctx context.Context, after string) (store.Page[store.Due], error) {
+			return p.Store.NeverBegun(ctx, after, pageSize, time.Now())
+		},
 	}
-	startNew := func(ctx context.Context) {
-		each(ctx, p, "start", neverBegun, func(ctx context.Context, due store.Due) {
-			if cutShort = cutShort || p.timeIsUp(began); !cutShort {
-				once(ctx, due)
+	midway := p.Reached.after[neverBegun.doing] != ""
+	if more := each(ctx, p, neverBegun); midway && !more {
+		p.done.More = true // what is new may be before where the last pass has stopped
+	}
+	looked := time.Now()
+	each(ctx, p, part[store.Due]{
+		doing: "start again", until: p.within(half), id: sessionID, act: once,
+		next: func(ctx context.Context, after string) (store.Page[store.Due], error) {
+			if time.Since(looked) > newestAgainAfter && !p.away() {
+				each(ctx, p, neverBegun)
+				looked = time.Now()
 			}
-		})
-	}
-	startNew(ctx)
-	more := p.resumeAll(ctx, once, startNew)
-	p.done.More = cutShort || more
-}
-
-// timeIsUp: half of the time to start something has passed since.
-func (p *pass) timeIsUp(since time.Time) bool {
-	return p.StartFor > 0 && time.Since(since) > p.StartFor/2
-}
-
-// resumeAll asks after the runs of what is under way, from where the last pass has
-// stopped, and starts those that are lost. Now and then it lets others go first. It
-// asks after one at least, and reports whether it stopped for want of time.
-func (p *pass) resumeAll(ctx context.Context, once func(context.Context, store.Due), others func(context.Context)) (more bool) {
-	began, looked := time.Now(), time.Now()
-	from, asked, last := p.Reached.underWay, false, false
-	each(ctx, p, "start", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		if more {
-			return store.Page[store.Due]{}, nil
-		}
-		if time.Since(looked) > newestAgainAfter && !p.away() {
-			others(ctx)
-			looked = time.Now()
-		}
-		page, err := p.Store.UnderWay(ctx, cmp.Or(after, from), pageSize, time.Now())
-		last = err == nil && page.Next == ""
-		return page, err
-	}, func(ctx context.Context, due store.Due) {
-		if more = more || asked && p.timeIsUp(began); more {
-			return
-		}
-		asked = true
-		once(ctx, due)
-		p.Reached.underWay = due.SessionID
+			return p.Store.UnderWay(ctx, after, pageSize, time.Now())
+		},
 	})
-	if last && !more && !p.away() && ctx.Err() == nil {
-		p.Reached.underWay = ""
-	}
-	return more
 }
 
 // startDue reports whether a run was started.

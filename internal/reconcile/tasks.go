@@ -11,34 +11,48 @@ import (
 	"unwind/teardown"
 )
 
+func taskID(due store.Due) string { return due.TaskID }
+
 // wakeTasks wakes the tasks whose obstacle has passed.
 func (p *pass) wakeTasks(ctx context.Context) {
-	each(ctx, p, "wake tasks", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		page, err := p.Store.WakeableTasks(ctx, p.Host.ID, after, pageSize)
-		return p.ofTasks(page, "wake"), err
-	}, func(ctx context.Context, due store.Due) {
-		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "wake"}, func(ctx context.Context) error { return p.wakeTask(ctx, due) })
+	each(ctx, p, part[store.Due]{
+		doing: "wake tasks", until: p.shortly(), id: taskID,
+		next: func(ctx context.Context, after string) (store.Page[store.Due], error) {
+			page, err := p.Store.WakeableTasks(ctx, p.Host.ID, after, pageSize)
+			return p.ofTasks(page, "wake"), err
+		},
+		act: func(ctx context.Context, due store.Due) {
+			p.call(ctx, Finding{TaskID: due.TaskID, Doing: "wake"}, func(ctx context.Context) error { return p.wakeTask(ctx, due) })
+		},
 	})
 }
 
 // startTasks starts the finalization of those that are archived or deleted, and
 // are neither finished nor parked.
 func (p *pass) startTasks(ctx context.Context) {
-	each(ctx, p, "start tasks", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		page, err := p.Store.DueTasks(ctx, after, pageSize)
-		return p.ofTasks(page, "start"), err
-	}, func(ctx context.Context, due store.Due) {
-		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "start"}, func(ctx context.Context) error { return p.startTask(ctx, due) })
+	each(ctx, p, part[store.Due]{
+		doing: "start tasks", until: p.shortly(), id: taskID,
+		next: func(ctx context.Context, after string) (store.Page[store.Due], error) {
+			page, err := p.Store.DueTasks(ctx, after, pageSize)
+			return p.ofTasks(page, "start"), err
+		},
+		act: func(ctx context.Context, due store.Due) {
+			p.call(ctx, Finding{TaskID: due.TaskID, Doing: "start"}, func(ctx context.Context) error { return p.startTask(ctx, due) })
+		},
 	})
 }
 
 // unarchiveTasks has the worktrees of unarchived tasks made whose run was lost.
 func (p *pass) unarchiveTasks(ctx context.Context) {
-	each(ctx, p, "unarchive", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		page, err := p.Store.UnmadeTasks(ctx, after, pageSize)
-		return p.ofTasks(page, "unarchive"), err
-	}, func(ctx context.Context, due store.Due) {
-		p.call(ctx, Finding{TaskID: due.TaskID, Doing: "unarchive"}, func(ctx context.Context) error { return p.unarchiveTask(ctx, due) })
+	each(ctx, p, part[store.Due]{
+		doing: "unarchive", until: p.shortly(), id: taskID,
+		next: func(ctx context.Context, after string) (store.Page[store.Due], error) {
+			page, err := p.Store.UnmadeTasks(ctx, after, pageSize)
+			return p.ofTasks(page, "unarchive"), err
+		},
+		act: func(ctx context.Context, due store.Due) {
+			p.call(ctx, Finding{TaskID: due.TaskID, Doing: "unarchive"}, func(ctx context.Context) error { return p.unarchiveTask(ctx, due) })
+		},
 	})
 }
 

@@ -37,74 +37,74 @@ func (b *bundle) taskRuns(id string) bool {
 }
 
 func TestStartsTasksThatAreClosedAndNoOthers(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.task("closed")
-	b.task("parked")
-	_, err := b.Store.Park(t.Context(), teardown.ParkInput{Step: b.beginTask("parked"), Reason: teardown.ReasonPreserved})
-	require.NoError(t, err)
-	b.task("finished")
-	_, err = b.Store.Finish(t.Context(), b.beginTask("finished"))
-	require.NoError(t, err)
-	_, _, err = b.Store.AddTask(t.Context(), store.NewTask{ID: "active", Host: here})
-	require.NoError(t, err)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.task("closed")
+		b.task("parked")
+		_, err := b.Store.Park(t.Context(), teardown.ParkInput{Step: b.beginTask("parked"), Reason: teardown.ReasonPreserved})
+		require.NoError(t, err)
+		b.task("finished")
+		_, err = b.Store.Finish(t.Context(), b.beginTask("finished"))
+		require.NoError(t, err)
+		_, _, err = b.Store.AddTask(t.Context(), store.NewTask{ID: "active", Host: here})
+		require.NoError(t, err)
 
-	require.Equal(t, 1, b.once().Started)
-	require.True(t, b.taskRuns("closed"))
-	for _, id := range []string{"parked", "finished", "active"} {
-		require.False(t, b.taskRuns(id), id)
-	}
-	require.Equal(t, 1, b.once().UnderWay, "again finds the run")
+		require.Equal(t, 1, b.once().Started)
+		require.True(t, b.taskRuns("closed"))
+		for _, id := range []string{"parked", "finished", "active"} {
+			require.False(t, b.taskRuns(id), id)
+		}
+		require.Equal(t, 1, b.once().UnderWay, "again finds the run")
+	})
 }
 
 func TestWakesATaskWhoseSessionsAreFinalized(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.task("t1", "s1")
-	step := b.beginTask("t1")
-	_, err := b.Store.TerminateTaskSessions(t.Context(), teardown.TaskSessionsInput{Step: step})
-	require.NoError(t, err)
-	_, err = b.Store.Park(t.Context(), teardown.ParkInput{Step: step, Reason: teardown.ReasonSessionFailed})
-	require.NoError(t, err)
-	require.Zero(t, b.once().Woken)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.task("t1", "s1")
+		step := b.beginTask("t1")
+		_, err := b.Store.TerminateTaskSessions(t.Context(), teardown.TaskSessionsInput{Step: step})
+		require.NoError(t, err)
+		_, err = b.Store.Park(t.Context(), teardown.ParkInput{Step: step, Reason: teardown.ReasonSessionFailed})
+		require.NoError(t, err)
+		require.Zero(t, b.once().Woken)
 
-	begun, err := b.Store.Begin(t.Context(), teardown.BeginInput{SessionID: "s1"})
-	require.NoError(t, err)
-	_, err = b.Store.ReleaseLeases(t.Context(), begun.Step)
-	require.NoError(t, err)
-	_, err = b.Store.Finish(t.Context(), begun.Step)
-	require.NoError(t, err)
-	require.Equal(t, 1, b.once().Woken)
-	detail, err := b.Store.TaskDetail(t.Context(), "t1")
-	require.NoError(t, err)
-	require.Nil(t, detail.Finalization().ParkedAt)
-	require.Equal(t, int64(2), detail.Finalization().Round)
-	require.True(t, b.taskRuns("t1"))
+		begun, err := b.Store.Begin(t.Context(), teardown.BeginInput{SessionID: "s1"})
+		require.NoError(t, err)
+		_, err = b.Store.ReleaseLeases(t.Context(), begun.Step)
+		require.NoError(t, err)
+		_, err = b.Store.Finish(t.Context(), begun.Step)
+		require.NoError(t, err)
+		require.Equal(t, 1, b.once().Woken)
+		detail, err := b.Store.TaskDetail(t.Context(), "t1")
+		require.NoError(t, err)
+		require.Nil(t, detail.Finalization().ParkedAt)
+		require.Equal(t, int64(2), detail.Finalization().Round)
+		require.True(t, b.taskRuns("t1"))
+	})
 }
 
 // Terminating the run stands for a retry whose signal was lost: the fact is there,
 // and nobody works on it.
 func TestStartsATaskAgainWhoseRunIsLost(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.task("t1")
-	require.Equal(t, 1, b.once().Started)
-	require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), teardown.FinalizeTaskID("t1"), "", "lost"))
-	require.Eventually(t, func() bool { return b.once().Started == 1 }, time.Minute, 50*time.Millisecond)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.task("t1")
+		require.Equal(t, 1, b.once().Started)
+		require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), teardown.FinalizeTaskID("t1"), "", "lost"))
+		require.Eventually(t, func() bool { return b.once().Started == 1 }, time.Minute, 50*time.Millisecond)
+	})
 }
 
 // Somebody else's SQL has deleted the rows meanwhile: its leases tell.
 func TestStartsATaskAgainWhoseRunAndRowAreGone(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, _, err := b.Store.AddTask(t.Context(), store.NewTask{ID: "t1", Host: here, Worktrees: []store.NewWorktree{{ID: "w1", Repository: "/src", Path: "/wt/t1"}}})
-	require.NoError(t, err)
-	_, _, err = b.Store.CloseTask(t.Context(), "t1", store.TaskArchived)
-	require.NoError(t, err)
-	require.Equal(t, 1, b.once().Started)
-	require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), teardown.FinalizeTaskID("t1"), "", "lost"))
-	b.exec("DELETE FROM tasks WHERE id = 't1'")
-	require.Eventually(t, func() bool { return b.once().Started == 1 }, time.Minute, 50*time.Millisecond)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		_, _, err := b.Store.AddTask(t.Context(), store.NewTask{ID: "t1", Host: here, Worktrees: []store.NewWorktree{{ID: "w1", Repository: "/src", Path: "/wt/t1"}}})
+		require.NoError(t, err)
+		_, _, err = b.Store.CloseTask(t.Context(), "t1", store.TaskArchived)
+		require.NoError(t, err)
+		require.Equal(t, 1, b.once().Started)
+		require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), teardown.FinalizeTaskID("t1"), "", "lost"))
+		b.exec("DELETE FROM tasks WHERE id = 't1'")
+		require.Eventually(t, func() bool { return b.once().Started == 1 }, time.Minute, 50*time.Millisecond)
+	})
 }
 
 // unarchived is a task of which a worktree is to be made again.
@@ -129,37 +129,37 @@ func (b *bundle) unarchived(id string) {
 
 // The task is open by the facts, so its run need not have been told of.
 func TestUnarchivesATaskWhoseRunIsLost(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.unarchived("t1")
-	require.Equal(t, 1, b.once().Converging, "none was ever started")
-	id := teardown.UnarchiveTaskID("t1")
-	first, err := b.Temporal.Client.DescribeWorkflow(t.Context(), id, "")
-	require.NoError(t, err)
-	require.Zero(t, b.once().Converging, "it has a run")
-	require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), id, "", "lost"))
-	require.Eventually(t, func() bool { return b.once().Converging == 1 }, time.Minute, 50*time.Millisecond)
-	second, err := b.Temporal.Client.DescribeWorkflow(t.Context(), id, "")
-	require.NoError(t, err)
-	require.NotEqual(t, first.WorkflowExecution.RunID, second.WorkflowExecution.RunID)
-	_, err = b.Store.WorktreeMade(t.Context(), b.toBeMade("t1"), "nonce")
-	require.NoError(t, err)
-	require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), id, "", "lost"))
-	b.neverAgain(func() int { return b.once().Converging })
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.unarchived("t1")
+		require.Equal(t, 1, b.once().Converging, "none was ever started")
+		id := teardown.UnarchiveTaskID("t1")
+		first, err := b.Temporal.Client.DescribeWorkflow(t.Context(), id, "")
+		require.NoError(t, err)
+		require.Zero(t, b.once().Converging, "it has a run")
+		require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), id, "", "lost"))
+		require.Eventually(t, func() bool { return b.once().Converging == 1 }, time.Minute, 50*time.Millisecond)
+		second, err := b.Temporal.Client.DescribeWorkflow(t.Context(), id, "")
+		require.NoError(t, err)
+		require.NotEqual(t, first.WorkflowExecution.RunID, second.WorkflowExecution.RunID)
+		_, err = b.Store.WorktreeMade(t.Context(), b.toBeMade("t1"), "nonce")
+		require.NoError(t, err)
+		require.NoError(t, b.Temporal.Client.TerminateWorkflow(t.Context(), id, "", "lost"))
+		b.neverAgain(func() int { return b.once().Converging })
+	})
 }
 
 // What could not be made was told to a person, who says when it is looked at
 // again.
 func TestDoesNotUnarchiveWhatCameToItsEnd(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.steps()
-	b.unarchived("t1")
-	require.Equal(t, 1, b.once().Converging)
-	var result teardown.UnarchiveTaskResult
-	require.NoError(t, b.Temporal.Client.GetWorkflow(t.Context(), teardown.UnarchiveTaskID("t1"), "").Get(t.Context(), &result))
-	require.Equal(t, teardown.OutcomeFailed, result.Outcome, "there is no such repository")
-	b.neverAgain(func() int { return b.once().Converging })
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.steps()
+		b.unarchived("t1")
+		require.Equal(t, 1, b.once().Converging)
+		var result teardown.UnarchiveTaskResult
+		require.NoError(t, b.Temporal.Client.GetWorkflow(t.Context(), teardown.UnarchiveTaskID("t1"), "").Get(t.Context(), &result))
+		require.Equal(t, teardown.OutcomeFailed, result.Outcome, "there is no such repository")
+		b.neverAgain(func() int { return b.once().Converging })
+	})
 }
 
 // neverAgain looks a few times.

@@ -10,12 +10,20 @@ import (
 // wakeAll wakes what waits without need.
 func (p *pass) wakeAll(ctx context.Context) {
 	p.unanswered = 0
-	each(ctx, p, "wake for this host", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		return p.Store.Unreachable(ctx, p.Host.ID, after, pageSize)
-	}, func(ctx context.Context, due store.Due) { p.wakeParked(ctx, due, teardown.ReasonHostUnreachable) })
-	each(ctx, p, "wake that keeps nothing", func(ctx context.Context, after string) (store.Page[store.Due], error) {
-		return p.Store.Unbound(ctx, p.Host.ID, after, pageSize)
-	}, func(ctx context.Context, due store.Due) { p.wakeParked(ctx, due, due.ParkedReason) })
+	each(ctx, p, part[store.Due]{
+		doing: "wake for this host", until: p.shortly(), id: sessionID,
+		next: func(ctx context.Context, after string) (store.Page[store.Due], error) {
+			return p.Store.Unreachable(ctx, p.Host.ID, after, pageSize)
+		},
+		act: func(ctx context.Context, due store.Due) { p.wakeParked(ctx, due, teardown.ReasonHostUnreachable) },
+	})
+	each(ctx, p, part[store.Due]{
+		doing: "wake that keeps nothing", until: p.shortly(), id: sessionID,
+		next: func(ctx context.Context, after string) (store.Page[store.Due], error) {
+			return p.Store.Unbound(ctx, p.Host.ID, after, pageSize)
+		},
+		act: func(ctx context.Context, due store.Due) { p.wakeParked(ctx, due, due.ParkedReason) },
+	})
 	p.wakeTasks(ctx)
 }
 

@@ -23,15 +23,14 @@ import (
 	"unwind/teardown"
 )
 
-// machine gives the pass this machine's runtimes, worktrees and locks.
-func machine(t *testing.T) *bundle {
-	b := setup(t)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
+// machine gives the passes this machine's runtimes, worktrees and locks.
+func (b *bundle) machine() {
+	b.Helper()
+	dir, err := filepath.EvalSymlinks(b.TempDir())
+	require.NoError(b, err)
 	b.Locks = lock.Dir(filepath.Join(dir, "locks"))
 	b.Runtimes = kinds.All()
 	b.Worktrees = &worktree.Engine{Roots: []string{dir}, Home: filepath.Join(dir, "home"), Locks: b.Locks}
-	return b
 }
 
 // agent registers a live session whose agent is a process, and answers what ends
@@ -64,16 +63,30 @@ func (b *bundle) session(id string) store.Session {
 
 func (b *bundle) exec(statement string) {
 	b.Helper()
-	db, err := sqlx.Open("sqlite", b.file+"?_pragma=busy_timeout(20000)")
+	source := b.source
+	if b.dialect == store.SQLite {
+		source += "?_pragma=busy_timeout(20000)"
+	}
+	db, err := sqlx.Open(string(b.dialect), source)
 	require.NoError(b, err)
 	defer func() { _ = db.Close() }()
 	_, err = db.ExecContext(b.Context(), statement)
 	require.NoError(b, err)
 }
 
+// vanish deletes a session's row as if nothing referred to it.
+func (b *bundle) vanish(id string) {
+	b.Helper()
+	remove := "DELETE FROM sessions WHERE id = '" + id + "'"
+	if b.dialect == store.Postgres {
+		remove = "SET session_replication_role = replica; " + remove
+	}
+	b.exec(remove)
+}
+
 func TestAdoptsTheAliveAndRecordsTheConfirmedDead(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
 	b.agent("alive")
 	b.agent("dead")()
 	b.agent("held")()
@@ -99,6 +112,7 @@ func TestAdoptsTheAliveAndRecordsTheConfirmedDead(t *testing.T) {
 		require.Nil(t, b.session(id).TerminatedAt, id)
 	}
 	require.Zero(t, b.once().Terminated, "again")
+	})
 }
 
 // More sessions than fit on a page, of one tmux server: one listing tells which of
@@ -159,8 +173,8 @@ func (b *bundle) tmux(socket string, args ...string) {
 }
 
 func TestSavesUncommittedWorkBeforeItRecordsTheEnd(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
 	dirty, clean := b.worktree("dirty"), b.worktree("clean")
 	// What a commit cannot hold does not keep the rest from being saved.
 	require.NoError(t, os.WriteFile(filepath.Join(dirty.Repository, ".git", "info", "exclude"), []byte(".env\n"), 0o600))
@@ -186,11 +200,12 @@ func TestSavesUncommittedWorkBeforeItRecordsTheEnd(t *testing.T) {
 		want := map[string]string{"dirty": ref}[w.Worktree.ID]
 		require.Equal(t, want, w.Lease.SavedRef, w.Worktree.ID)
 	}
+	})
 }
 
 func TestLeavesASessionThatSomebodyWorksOn(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
 	b.agent("s1")()
 	held, err := b.Locks.Session(t.Context(), "s1", lock.Wait{Limit: time.Minute})
 	require.NoError(t, err)
@@ -199,6 +214,7 @@ func TestLeavesASessionThatSomebodyWorksOn(t *testing.T) {
 	require.Zero(t, summary.Failed)
 	held.Release()
 	require.Equal(t, 1, b.once().Terminated)
+	})
 }
 
 // worktree makes a linked worktree of a repository of the test's own, and
@@ -231,8 +247,8 @@ func (b *bundle) git(dir string, args ...string) string {
 }
 
 func TestConvergesWhatNoFinalizationWill(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
 	b.Policy = teardown.Policy{InitialIntervalMS: 50, MaximumIntervalMS: 100, MaximumAttempts: 3, StepTimeoutMS: 20_000, HeartbeatMS: 5000, HostTimeoutMS: 60_000}
 	b.steps()
 	going, staying, unclaimed, held := b.worktree("going"), b.worktree("staying"), b.worktree("unclaimed"), b.worktree("held")
@@ -269,16 +285,17 @@ func TestConvergesWhatNoFinalizationWill(t *testing.T) {
 	require.Equal(t, 1, b.once().Converging)
 	b.untilState("staying", store.WorktreeRemoved)
 	require.NoDirExists(t, staying.Path)
+	})
 }
 
 func TestWhatFailedLatelyIsNotedAndNotStartedAgain(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
 	b.Policy = teardown.Policy{InitialIntervalMS: 50, MaximumIntervalMS: 100, MaximumAttempts: 3, StepTimeoutMS: 20_000, HeartbeatMS: 5000, HostTimeoutMS: 60_000}
 	b.steps()
-	b.agent("gone")
+		b.agent("gone", b.worktree("left"))
 	b.exec("UPDATE runtimes SET handle = 'nonsense'")
-	b.exec("DELETE FROM sessions WHERE id = 'gone'")
+		b.vanish("gone")
 	require.Equal(t, 1, b.once().Converging)
 	run := b.Temporal.Client.GetWorkflow(t.Context(), teardown.ConvergeID(teardown.ConvergeInput{SessionID: "gone"}), "")
 	require.Error(t, run.Get(t.Context(), nil))
@@ -293,17 +310,19 @@ func TestWhatFailedLatelyIsNotedAndNotStartedAgain(t *testing.T) {
 	summary = b.once()
 	require.Equal(t, 1, summary.Converging, "who asks by hand may have put it right")
 	require.Len(t, summary.Notes, 1)
+	})
 }
 
 func TestOneBadRowStopsNothingAndIsReported(t *testing.T) {
-	t.Parallel()
-	b := machine(t)
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
 	b.agent("dead")()
 	b.terminate(here, "due-1", "due-2", "negative", "no-id")
 	b.exec("DELETE FROM runtimes WHERE session_id = 'no-id'")
 	b.exec("UPDATE sessions SET id = 'no/id' WHERE id = 'no-id'")
 	b.exec("UPDATE sessions SET generation = -7 WHERE id = 'negative'")
-	b.exec("UPDATE sessions SET held_until = 'some day' WHERE id = 'due-1'")
+		nonsense := map[store.Dialect]string{store.SQLite: "some day", store.Postgres: "infinity"}[b.dialect]
+		b.exec("UPDATE sessions SET held_until = '" + nonsense + "' WHERE id = 'due-1'")
 	bad := b.worktree("bad")
 	b.agent("live", bad)
 	b.exec("UPDATE leases SET released_at = acquired_at")
@@ -319,6 +338,7 @@ func TestOneBadRowStopsNothingAndIsReported(t *testing.T) {
 	require.Equal(t, 1, summary.Terminated)
 	require.Equal(t, 3, summary.Started, "dead, due-2 and the one of a negative generation")
 	require.Equal(t, 1, summary.Alive)
+	})
 }
 
 func (b *bundle) untilState(id, state string) {

@@ -18,10 +18,9 @@ import (
 // looks again for what has never begun.
 const newestAgainAfter = 5 * time.Second
 
-// startAll starts what is due. What has never begun goes first, and again now and
-// then between the others: when thousands are under way, asking after their runs
-// must not keep a new one waiting. Each of the two has half of the time that there
-// is.
+// startAll starts what is due. What was terminated last goes first, lest it wait
+// for thousands before it; then what else has never begun, and that again now and
+// then between those that are under way, for asking after their runs takes its time.
 func (p *pass) startAll(ctx context.Context) {
 	p.unanswered = 0
 	half := p.StartFor / 2
@@ -42,6 +41,13 @@ func (p *pass) startAll(ctx context.Context) {
 			return p.Store.NeverBegun(ctx, after, pageSize, time.Now())
 		},
 	}
+	each(ctx, p, part[store.Due]{
+		doing: "start the newest", until: p.within(half / 2), id: sessionID, act: once,
+		next: func(ctx context.Context, _ string) (store.Page[store.Due], error) {
+			rows, err := p.Store.NewestNeverBegun(ctx, pageSize, time.Now())
+			return store.Page[store.Due]{Rows: rows}, err
+		},
+	})
 	midway := p.Reached.after[neverBegun.doing] != ""
 	if more := each(ctx, p, neverBegun); midway && !more {
 		p.done.More = true // what is new may be before where the last pass has stopped

@@ -34,18 +34,22 @@ func (p *pass) watchAll(ctx context.Context) {
 	p.unanswered = 0
 	var gone []store.Watched
 	survey := p.Runtimes.Survey()
-	each(ctx, p, "watch", func(ctx context.Context, after string) (store.Page[store.Watched], error) {
-		return p.Store.Watched(ctx, p.Host.ID, after, pageSize, time.Now())
-	}, func(ctx context.Context, session store.Watched) {
-		switch state, err := together(ctx, session, survey); {
-		case err != nil:
-			p.done.Unprobed++
-			p.noted(Finding{SessionID: session.SessionID, Doing: "watch"}, err)
-		case state == runtime.Gone:
-			gone = append(gone, session)
-		default:
-			p.done.Alive++
-		}
+	each(ctx, p, part[store.Watched]{
+		doing: "watch", id: func(session store.Watched) string { return session.SessionID },
+		next: func(ctx context.Context, after string) (store.Page[store.Watched], error) {
+			return p.Store.Watched(ctx, p.Host.ID, after, pageSize, time.Now())
+		},
+		act: func(ctx context.Context, session store.Watched) {
+			switch state, err := together(ctx, session, survey); {
+			case err != nil:
+				p.done.Unprobed++
+				p.noted(Finding{SessionID: session.SessionID, Doing: "watch"}, err)
+			case state == runtime.Gone:
+				gone = append(gone, session)
+			default:
+				p.done.Alive++
+			}
+		},
 	})
 	confirmed := p.Runtimes.Survey()
 	for n, session := range gone {

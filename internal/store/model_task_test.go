@@ -239,6 +239,7 @@ func (m *model) checkTasks() {
 		require.Equal(m, t.state, detail.Task.State, id)
 		var holds []string
 		for _, l := range detail.Worktrees {
+			m.checkGone(l)
 			if l.Lease.ReleasedAt == nil {
 				holds = append(holds, l.Worktree.ID)
 				m.checkHeld(l.Worktree, id)

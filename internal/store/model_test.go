@@ -178,7 +178,7 @@ func (m *model) born(id, task string) *modelSession {
 
 // unreadable is a session whose row holds what somebody else wrote, as long as
 // the sequence runs. Postgres knows what a time is.
-func (m *model) unreadable() (clear func()) {
+func (m *model) unreadable() (restore func()) {
 	if m.b.Dialect() == store.Postgres {
 		return func() {}
 	}

@@ -357,6 +357,10 @@ func (m *model) edit(*rapid.T) {
 // way already makes no difference.
 func (m *model) run(*rapid.T) {
 	id, s := pick(m, m.sessions, anySession, "session")
+	m.runSession(id, s)
+}
+
+func (m *model) runSession(id string, s *modelSession) {
 	begun, err := m.b.Begin(ctx, teardown.BeginInput{SessionID: id})
 	if s.live {
 		require.Equal(m, teardown.CodeSessionLive, teardown.CodeOf(err))
@@ -507,12 +511,16 @@ func (m *model) park(*rapid.T) {
 }
 
 func (m *model) finish(*rapid.T) {
-	id, run := pick(m, m.runs(), underWay, "run")
+	id, _ := pick(m, m.runs(), underWay, "run")
 	if t, ok := m.tasks[id]; ok {
 		m.finishTask(id, t)
 		return
 	}
-	s := m.sessions[id]
+	m.finishSession(id, m.sessions[id])
+}
+
+func (m *model) finishSession(id string, s *modelSession) {
+	run := &s.modelRun
 	done, err := m.b.Finish(ctx, *run.step)
 	require.NoError(m, err)
 	if done.Superseded || done.Result.Outcome != teardown.OutcomeFinalized || run.step.Generation != s.generation {
@@ -595,6 +603,13 @@ func (m *model) restore(*rapid.T) {
 
 func (m *model) delete(*rapid.T) {
 	id, s := pick(m, m.sessions, anySession, "session")
+	if rapid.Bool().Draw(m.T, "at its end") {
+		m.end(id, s)
+		m.runSession(id, s)
+		if s.step != nil {
+			m.finishSession(id, s)
+		}
+	}
 	detail, err := m.b.SessionDetail(ctx, id)
 	require.NoError(m, err)
 	_, deleted, err := m.b.DeleteSession(ctx, id)

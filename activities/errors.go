@@ -36,6 +36,9 @@ func failure(err error) error {
 func coded(err error) *teardown.Error {
 	var own *teardown.Error
 	switch {
+	case errors.As(err, &own) && own.Code == teardown.CodeSchemaVersion:
+		// The database answers to workers of another version, and the step is theirs.
+		return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Message: own.Message, Retryable: true, Cause: err}
 	case errors.As(err, &own):
 		return own
 	case errors.Is(err, context.DeadlineExceeded):

@@ -46,6 +46,15 @@ func topLevel(t *testing.T, err error) *temporal.ApplicationError {
 	return application
 }
 
+// A step that a worker of another version may not do is left to those that may.
+func TestAnotherSchemaVersionIsADatabaseThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	application := topLevel(t, failure(fmt.Errorf("claim: %w", &teardown.Error{Code: teardown.CodeSchemaVersion, Message: "Upgrade unwind"})))
+	require.False(t, application.NonRetryable())
+	require.Equal(t, string(teardown.CodeDatabaseUnavailable), application.Type())
+	require.Contains(t, application.Message(), "Upgrade unwind")
+}
+
 func TestErrorsThatMayPassAreRetryable(t *testing.T) {
 	t.Parallel()
 	for code, err := range map[teardown.Code]error{

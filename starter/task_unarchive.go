@@ -20,11 +20,12 @@ func newTaskUnarchiveCommand(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "unarchive ID",
 		Short: "Make an archived task active again, with its worktrees",
-		Long: `Make an archived task active again, at its next generation. What is still there of
-its worktrees it holds again; what was removed is made again on its host, from the
+		Long: `Make an archived task active again, at its next generation. What was kept of its
+worktrees it holds again; what was removed is made again on its host, from the
 branch that was kept, as "git worktree add" does. Sessions that ended stay ended.
 
-It waits for that. A worktree that could not be made is listed with the reason;
+It waits for that. A worktree that could not be made is listed with the reason, and
+so is one that was kept and that somebody has taken away since (worktree_missing);
 run it again when that is settled. Needs Temporal and a worker on the host.`,
 		Example: `  unwind task unarchive t1
   unwind task unarchive t1 --json`,

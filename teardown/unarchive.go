@@ -36,13 +36,14 @@ type UnarchivedWorktree struct {
 // UnarchivePlan is what ReopenTask answers.
 type UnarchivePlan struct {
 	Generation int64 `json:"generation"`
-	// Recreations are to be made again, parents first; Others need nothing done.
+	// Recreations are to be there, parents first: made again, or seen where they
+	// were kept. Others cannot be.
 	Recreations []Recreation         `json:"recreations,omitempty"`
 	Others      []UnarchivedWorktree `json:"others,omitempty"`
 	Policy      Policy               `json:"policy"`
 }
 
-// Recreation is one worktree that is to be made again.
+// Recreation is one worktree that is to be made again, or seen.
 type Recreation struct {
 	WorktreeID string             `json:"worktree_id"`
 	Worktree   UnarchivedWorktree `json:"worktree"`
@@ -53,15 +54,16 @@ type RecreateWorktreeInput struct {
 	WorktreeID string `json:"worktree_id"`
 }
 
-// RecreateWorktreeResult is the result of RecreateWorktree. Made is false if the
-// worktree was given up meanwhile.
+// RecreateWorktreeResult is the result of RecreateWorktree. Made: it is there;
+// false if the worktree was given up meanwhile.
 type RecreateWorktreeResult struct {
 	Made bool `json:"made"`
 }
 
 // UnarchiveTask makes an archived task active again, at its next generation, and
 // has its worktrees made from the branches that were kept; of an active task,
-// those that are still to be made. A run that is under way is used.
+// those that are still to be made. One that was kept and is not at its path is
+// worktree_missing in the result. A run that is under way is used.
 func UnarchiveTask(ctx context.Context, c client.Client, taskQueue, taskID string) (client.WorkflowRun, error) {
 	if taskQueue == "" {
 		taskQueue = DefaultTaskQueue

@@ -324,6 +324,35 @@ func TestUnarchivedTaskHasItsWorktreesAgain(t *testing.T) {
 	require.Equal(t, 65, i.unwind("task", "unarchive", task).code)
 }
 
+// A worktree that was kept has to be at its path: one that somebody has removed is
+// not silently held.
+func TestUnarchiveTellsThatAKeptWorktreeIsGone(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	i.worker()
+	a := i.agent("s1")
+	task := i.inTask(a)
+	write(t, filepath.Join(a.nested, "draft.md"), "mine\n")
+	i.result(3, "task", "archive", task, "--wait")
+	require.NoError(t, os.RemoveAll(a.nested))
+	for _, again := range []string{"archived", "active"} {
+		failed := i.unwind("task", "unarchive", task, "--json")
+		require.Equal(t, 4, failed.code, "%s: %s%s", again, failed.out, failed.errors)
+		var result teardown.UnarchiveTaskResult
+		require.NoError(t, json.Unmarshal([]byte(failed.out), &result))
+		require.Equal(t, int64(2), result.Generation)
+		require.Len(t, result.Worktrees, 2)
+		require.True(t, result.Worktrees[0].Held, "one stops no other")
+		require.False(t, result.Worktrees[1].Held)
+		require.Equal(t, teardown.CodeWorktreeMissing, result.Worktrees[1].Failure.Code)
+		require.NoDirExists(t, a.nested)
+	}
+	// What the sentence says to do.
+	i.result(0, "task", "archive", task, "--wait")
+	i.must("task", "unarchive", task)
+	require.FileExists(t, filepath.Join(a.nested, "README.md"))
+}
+
 func TestWorkerKilledWhileItUnarchives(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"task reopened", "worktree made"} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -211,7 +212,8 @@ func (w *process) startLoop() (caughtUp <-chan struct{}) {
 }
 
 // watchDatabase ends the worker when its SQLite file is not at its path any
-// more: facts that others write would never be found.
+// more: facts that others write would never be found; and when the schema is not
+// its own any more, which every transaction looks at, so a pass at the latest.
 func (w *process) watchDatabase(ctx context.Context) {
 	tick := time.NewTicker(databaseInterval)
 	defer tick.Stop()
@@ -221,7 +223,7 @@ func (w *process) watchDatabase(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := w.store.Lost(); err != nil {
+		if err := cmp.Or(w.store.Outdated(), w.store.Lost()); err != nil {
 			w.failed(err)
 			return
 		}

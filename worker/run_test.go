@@ -111,6 +111,25 @@ func TestRefusesADatabaseOfAnotherSchemaVersion(t *testing.T) {
 	require.NotContains(t, stderr, "Worker started")
 }
 
+// A schema that is migrated under it is another one's, too: it ends by its next
+// pass, and a finalization that is terminated meanwhile is not parked for it.
+func TestEndsWhenTheSchemaIsMigratedUnderIt(t *testing.T) {
+	t.Parallel()
+	server := devserver.Start(t)
+	m := newMachine(t, "TEMPORAL_ADDRESS", server.Address, "UNWIND_RECONCILE_INTERVAL", "1s")
+	facts := m.store()
+	w := m.start()
+	w.says("Started Worker")
+	db, err := sqlx.Open("sqlite", strings.TrimPrefix(m.databaseURL(), "sqlite://"))
+	require.NoError(t, err)
+	_, err = db.Exec("INSERT INTO " + migrations.Table + " (version_id, is_applied) VALUES (999, 1)")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.Equal(t, 65, w.ended())
+	w.says("The database has schema version 999 and this unwind knows only")
+	require.Error(t, facts.SeeHost(t.Context(), store.Host{ID: "h1"}))
+}
+
 func TestSaysThatTheNamespaceIsMissing(t *testing.T) {
 	t.Parallel()
 	server := devserver.Start(t)

@@ -16,8 +16,8 @@ import (
 const recreateStartLimit = 30 * time.Second
 
 // UnarchiveTask makes an archived task active again, first as a fact, and then
-// makes its worktrees on their hosts, parents first. What could not be made is
-// listed, and made by the next run.
+// makes its worktrees on their hosts, parents first, or sees that they are there.
+// What could not be made is listed, and made by the next run.
 func UnarchiveTask(ctx workflow.Context, in teardown.UnarchiveTaskInput) (teardown.UnarchiveTaskResult, error) {
 	result := teardown.UnarchiveTaskResult{TaskID: in.TaskID, Outcome: teardown.OutcomeRestored}
 	if err := teardown.ValidateID(in.TaskID); err != nil {
@@ -60,7 +60,7 @@ func recreate(ctx workflow.Context, policy teardown.Policy, recreation teardown.
 		StartToCloseTimeout:    milliseconds(policy.StepTimeoutMS),
 		HeartbeatTimeout:       milliseconds(policy.HeartbeatMS),
 		WaitForCancellation:    true,
-		Summary:                "Make worktree " + made.Path,
+		Summary:                "Make worktree " + made.Path + ", if it is not there",
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: milliseconds(policy.InitialIntervalMS), BackoffCoefficient: 2,
 			MaximumInterval: milliseconds(policy.MaximumIntervalMS), MaximumAttempts: 3},
 	})

@@ -287,7 +287,7 @@ func (p *pass) away() bool { return p.unanswered >= giveUpAfter }
 
 func isAway(err error) bool {
 	if code := teardown.CodeOf(err); code != "" {
-		return code == teardown.CodeDatabaseUnavailable
+		return code == teardown.CodeDatabaseUnavailable || code == teardown.CodeSchemaVersion
 	}
 	return temporalclient.Away(err)
 }

@@ -6,6 +6,9 @@
 // the database caused has CodeDatabaseUnavailable and is retryable. Times are
 // UTC, truncated to microseconds, which is what both databases keep.
 //
+// Every transaction reads the schema's version first and refuses another one than
+// this program's, CodeSchemaVersion.
+//
 // The rules are those of the protocol: a method that decides on a generation
 // locks the session's or task's row, one that looks at leases locks the worktree's row,
 // rows are locked in the order task, sessions, worktrees, leases, finalization,

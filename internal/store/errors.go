@@ -64,7 +64,7 @@ func troubleOfPostgres(state string) trouble {
 		return troubleSchema
 	case "42501", "25006": // insufficient privilege, read-only transaction (a standby)
 		return troubleReadOnly
-	case "57014", "55P03", "3D000": // cancelled, lock not available, no such database
+	case "57014", lockNotAvailable, "3D000": // cancelled, lock not available, no such database
 		return troubleAway
 	}
 	switch state[:min(2, len(state))] {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
@@ -210,15 +211,19 @@ type allOrNothing struct {
 const defaultMigrationPatience = 5 * time.Minute
 
 // SessionLock begins the transaction, after Postgres's advisory lock, which has
-// the number that goose's own has, and a time limit.
+// the number that goose's own has, and a time limit. It waits for the transactions
+// of stores, and they for it.
 func (m *allOrNothing) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	begin := "BEGIN"
+	begin, patience := "BEGIN", cmp.Or(m.at.migrationPatience, defaultMigrationPatience)
 	if m.at.dialect == SQLite {
 		begin = "BEGIN IMMEDIATE"
-	} else if err := lockMigration(ctx, conn, cmp.Or(m.at.migrationPatience, defaultMigrationPatience)); err != nil {
+	} else if err := lockMigration(ctx, conn, patience); err != nil {
 		return err
 	}
 	_, err := conn.ExecContext(ctx, begin)
+	if err == nil && m.at.dialect == Postgres {
+		err = m.excludeStores(ctx, conn, patience)
+	}
 	if err == nil {
 		m.before, err = takeInventory(ctx, conn, m.at.dialect)
 	}
@@ -227,6 +232,26 @@ func (m *allOrNothing) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	}
 	return nil
 }
+
+// excludeStores locks the table of versions, which each transaction of a store
+// reads first. Nothing waits longer for a lock than patience.
+func (m *allOrNothing) excludeStores(ctx context.Context, conn *sql.Conn, patience time.Duration) error {
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", patience.Milliseconds())); err != nil {
+		return err
+	}
+	if there, err := m.TableExists(ctx, conn); err != nil || !there {
+		return err
+	}
+	_, err := conn.ExecContext(ctx, "LOCK TABLE "+migrations.Table+" IN ACCESS EXCLUSIVE MODE")
+	var refused *pq.Error
+	if errors.As(err, &refused) && refused.Code == lockNotAvailable {
+		err = &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Cause: err,
+			Message: "Somebody is at work in the database and does not come to an end, so it was not migrated; stop the workers, then migrate again"}
+	}
+	return err
+}
+
+const lockNotAvailable = "55P03"
 
 // SessionUnlock commits if nothing is missing any more.
 func (m *allOrNothing) SessionUnlock(ctx context.Context, conn *sql.Conn) error {

@@ -269,6 +269,86 @@ func TestAMigrationThatIsMissingInBetweenIsApplied(t *testing.T) {
 	})
 }
 
+// A transaction sees one schema from its beginning to its end.
+func TestMigratingWaitsForTransactions(t *testing.T) {
+	bothDialects(t, func(t *testing.T, at location) {
+		s := migratedStore(t, at)
+		files := withOneMore(t, at, "CREATE TABLE added (id TEXT)")
+		migrated := make(chan error, 1)
+		require.NoError(t, s.write(t.Context(), func(tx queries) error {
+			go func() {
+				_, err := at.migrate(context.Background(), files)
+				migrated <- err
+			}()
+			select {
+			case err := <-migrated:
+				return fmt.Errorf("it did not wait: %w", err)
+			case <-time.After(300 * time.Millisecond):
+			}
+			_, err := tx.exec(t.Context(), "INSERT INTO hosts (id, name, last_seen) VALUES ('h1', 'one', ?)", now())
+			return err
+		}))
+		require.NoError(t, <-migrated)
+		err := s.write(t.Context(), func(queries) error { return nil })
+		require.Equal(t, teardown.CodeSchemaVersion, teardown.CodeOf(err))
+	})
+}
+
+func TestMigratingWaitsForATransactionForALimitedTime(t *testing.T) {
+	t.Parallel()
+	at, err := locate(pgtest.Database(t))
+	require.NoError(t, err)
+	s := migratedStore(t, at)
+	at.migrationPatience = 300 * time.Millisecond
+	require.NoError(t, s.write(t.Context(), func(queries) error {
+		_, err := at.migrate(t.Context(), withOneMore(t, at, "CREATE TABLE added (id TEXT)"))
+		require.Equal(t, teardown.CodeDatabaseUnavailable, teardown.CodeOf(err))
+		require.ErrorContains(t, err, "stop the workers, then migrate again")
+		return nil
+	}))
+	require.NoError(t, s.write(t.Context(), func(queries) error { return nil }), "nothing was migrated")
+}
+
+func TestATransactionThatBeginsWhileItIsMigratedSeesWhatComesOfIt(t *testing.T) {
+	t.Parallel()
+	at, err := locate(pgtest.Database(t))
+	require.NoError(t, err)
+	s := migratedStore(t, at)
+	migrated := make(chan error, 1)
+	files := withOneMore(t, at, "SELECT pg_sleep(1)")
+	go func() {
+		_, err := at.migrate(context.Background(), files)
+		migrated <- err
+	}()
+	require.Eventually(t, func() bool {
+		var locked bool
+		require.NoError(t, s.db.Get(&locked, "SELECT COUNT(*) > 0 FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock' AND relation = to_regclass($1)", migrations.Table))
+		return locked
+	}, time.Minute, 5*time.Millisecond)
+	for name, begin := range map[string]func(context.Context, func(queries) error) error{"write": s.write, "read": s.read} {
+		err := begin(t.Context(), func(queries) error { return nil })
+		require.ErrorContains(t, err, "schema version 999", name)
+	}
+	require.NoError(t, <-migrated)
+}
+
+func migratedStore(t *testing.T, at location) *Store {
+	t.Helper()
+	_, err := at.migrate(t.Context(), at.migrations())
+	require.NoError(t, err)
+	db, err := at.connect(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return newStore(db, at)
+}
+
+func withOneMore(t *testing.T, at location, statement string) fstest.MapFS {
+	t.Helper()
+	files := upTo(t, at, at.wantedVersion())
+	files["00999_last.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\n" + statement + ";\n")}
+	return files
+}
+
 func TestMigratingWaitsForAnotherOneForALimitedTime(t *testing.T) {
 	t.Parallel()
 	at, err := locate(pgtest.Database(t))

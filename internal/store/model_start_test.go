@@ -27,10 +27,10 @@ func (m *model) make(*rapid.T) {
 		m.recreate(id, w)
 		return
 	}
-	start := teardown.StartStep{SessionID: w.making, Generation: 1}
+	start := teardown.StartStep{SessionID: w.making, Generation: w.makingAt}
 	s, known := m.sessions[w.making]
 	err := m.b.Starting(ctx, start)
-	if !known || !s.live || s.generation != 1 {
+	if !known || !s.live || s.generation != w.makingAt {
 		require.Error(m, err, "R11: nothing more is made")
 		return
 	}
@@ -64,7 +64,11 @@ func (m *model) recreate(id string, w *modelTree) {
 // launch starts the agent of a session that is being started.
 func (m *model) launch(*rapid.T) {
 	id, s := pick(m, m.sessions, func(s *modelSession) bool { return s.launching }, "session")
-	start := teardown.StartStep{SessionID: id, Generation: 1}
+	start := teardown.StartStep{SessionID: id, Generation: s.generation}
+	if s.generation > 1 {
+		late := m.b.RuntimeStarted(ctx, teardown.StartStep{SessionID: id, Generation: s.generation - 1}, id+"r", teardown.Runtime{Kind: teardown.KindProcess, PID: 2})
+		require.Equal(m, teardown.CodeSessionTerminated, teardown.CodeOf(late), "R11: it was for the session that had this id before")
+	}
 	err := m.b.Starting(ctx, start)
 	if !s.live {
 		require.Equal(m, teardown.CodeSessionTerminated, teardown.CodeOf(err))

@@ -115,16 +115,16 @@ func (m *model) unarchive(*rapid.T) {
 		m.reopen(t, plan)
 	}
 	require.Equal(m, t.generation, plan.Generation)
-	var made, due []string
+	var there, listed []string
 	for _, r := range plan.Recreations {
-		due = append(due, r.WorktreeID)
+		listed = append(listed, r.WorktreeID)
 	}
 	for _, w := range t.holds {
-		if m.trees[w].making == unarchived {
-			made = append(made, w)
+		if making := m.trees[w].making; making == "" || making == unarchived {
+			there = append(there, w)
 		}
 	}
-	require.ElementsMatch(m, made, due, "%s", id)
+	require.ElementsMatch(m, there, listed, "I3: all that is to be there of %s is looked at", id)
 }
 
 // unarchived makes worktrees; no session has that id.
@@ -141,13 +141,14 @@ func (m *model) reopen(t *modelTask, plan teardown.UnarchivePlan) {
 	for path, id := range t.leased {
 		if m.trees[id].gone {
 			require.Contains(m, again, path)
+			require.NotEqual(m, id, again[path])
 			id = again[path]
 			m.trees[id] = &modelTree{path: path, making: unarchived, absent: true}
 		}
 		t.holds = append(t.holds, id)
 		t.leased[path] = id
 	}
-	require.Len(m, plan.Others, len(t.holds)-len(again))
+	require.Empty(m, plan.Others)
 }
 
 // runTask is a task's workflow from its beginning to its removal plan. It does
@@ -238,6 +239,7 @@ func (m *model) checkTasks() {
 		require.Equal(m, t.state, detail.Task.State, id)
 		var holds []string
 		for _, l := range detail.Worktrees {
+			m.checkGone(l)
 			if l.Lease.ReleasedAt == nil {
 				holds = append(holds, l.Worktree.ID)
 				m.checkHeld(l.Worktree, id)

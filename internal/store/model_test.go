@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"slices"
@@ -20,14 +21,18 @@ import (
 // disk is the model's own; every fact is the database's.
 //
 // After each step it checks design's invariants as far as they are the store's:
-// I1, I2, I4, I6 and I9 by name; I5 by steps that are done again; I7 in that no
-// worktree is removed twice or by somebody whom it is not left to; I8 in that
-// the facts are compared with the model, not what is derived from them. I3 and
-// I10 are the adapters' and the callers'.
+// I1, I2, I3, I4, I6, I9 and I10 by name; I5 by steps that are done again; I7 in
+// that no worktree is removed twice or by somebody whom it is not left to; I8 in
+// that the facts are compared with the model, not what is derived from them. Of
+// I3 it is that nothing is recorded as gone that is there, of I10 that neither a
+// row that cannot be read nor others that wait hide what is due; the rest of the
+// two is the adapters' and the callers'.
 func TestRandomSequencesKeepTheInvariants(t *testing.T) {
 	t.Parallel()
 	// Unless asked for more, few of them run with every build.
-	if checks := flag.Lookup("rapid.checks"); checks != nil && checks.Value.String() == checks.DefValue {
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
+	if !asked {
 		_ = flag.Set("rapid.checks", "5")
 	}
 	_ = flag.Set("rapid.nofailfile", "true")
@@ -39,7 +44,9 @@ func TestRandomSequencesKeepTheInvariants(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				n++
 				m := &model{T: rt, b: &bundle{Store: b.Store, t: t, url: b.url}, prefix: fmt.Sprintf("m%d", n),
-					sessions: map[string]*modelSession{}, tasks: map[string]*modelTask{}, trees: map[string]*modelTree{}}
+					sessions: map[string]*modelSession{}, deleted: map[string]*modelSession{},
+					tasks: map[string]*modelTask{}, trees: map[string]*modelTree{}}
+				defer m.unreadable()()
 				rt.Repeat(map[string]func(*rapid.T){
 					"":          m.check,
 					"add":       m.add,
@@ -84,8 +91,10 @@ type model struct {
 	prefix   string
 	made     int
 	sessions map[string]*modelSession
-	tasks    map[string]*modelTask
-	trees    map[string]*modelTree
+	// deleted are those whose ids may be used again.
+	deleted map[string]*modelSession
+	tasks   map[string]*modelTask
+	trees   map[string]*modelTree
 }
 
 // modelRun is what a run of a finalization knows; nil without one.
@@ -105,8 +114,15 @@ type modelSession struct {
 	turn       string
 	// launching: its start has still to record that its agent runs.
 	launching bool
-	// history is what became of the generations that are over.
-	history map[int64]teardown.Outcome
+	// history is what became of the generations that are over, released when those
+	// before its id was used again let go of what.
+	history  map[int64]teardown.Outcome
+	released map[modelLease]time.Time
+}
+
+type modelLease struct {
+	worktree   string
+	generation int64
 }
 
 // modelTree is one worktree on disk. An attempt that is under way holds its path
@@ -116,7 +132,8 @@ type modelTree struct {
 	// making is who has still to record that it is there: the start of a session,
 	// or the unarchiving of a task.
 	making   string
-	absent   bool // it was not made yet
+	makingAt int64 // generation of the session
+	absent   bool  // it was not made yet
 	dirty    bool
 	aside    bool
 	gone     bool
@@ -136,6 +153,42 @@ func (w *modelTree) there() bool { return !w.absent && !w.aside && !w.gone }
 func (m *model) name(kind string) string {
 	m.made++
 	return fmt.Sprintf("%s%s%d", m.prefix, kind, m.made)
+}
+
+// sessionID is a new one, or that of a deleted session.
+func (m *model) sessionID() string {
+	if len(m.deleted) > 0 && rapid.Bool().Draw(m.T, "again") {
+		id, _ := pick(m, m.deleted, anySession, "id")
+		return id
+	}
+	return m.name("s")
+}
+
+// born is a live session; all that is known of its id is of older generations. A
+// run of those may still be under way.
+func (m *model) born(id, task string) *modelSession {
+	s := &modelSession{task: task, live: true, generation: 1, history: map[int64]teardown.Outcome{}}
+	if old, again := m.deleted[id]; again {
+		s.modelRun, s.generation, s.history, s.released = old.modelRun, old.generation+1, old.history, old.released
+		delete(m.deleted, id)
+	}
+	m.sessions[id] = s
+	return s
+}
+
+// unreadable is a session whose row holds what somebody else wrote, as long as
+// the sequence runs. Postgres knows what a time is.
+func (m *model) unreadable() (restore func()) {
+	if m.b.Dialect() == store.Postgres {
+		return func() {}
+	}
+	id := m.prefix + "broken"
+	_, err := m.b.AddSession(ctx, store.NewSession{ID: id, Host: m.prefix, ManifestHash: id})
+	require.NoError(m, err)
+	_, _, err = m.b.Terminate(ctx, id, "test")
+	require.NoError(m, err)
+	m.b.exec("UPDATE sessions SET held_until = 'tomorrow' WHERE id = ?", id)
+	return func() { m.b.exec("DELETE FROM sessions WHERE id = ?", id) }
 }
 
 func pick[V any](m *model, from map[string]V, wanted func(V) bool, what string) (string, V) {
@@ -190,7 +243,7 @@ func (m *model) add(*rapid.T) {
 }
 
 func (m *model) newSession() store.NewSession {
-	id := m.name("s")
+	id := m.sessionID()
 	n := store.NewSession{ID: id, Host: m.prefix, ManifestHash: id,
 		Runtimes: []store.NewRuntime{{ID: id + "r", Handle: teardown.Runtime{Kind: teardown.KindProcess, PID: 2}}}}
 	for range rapid.IntRange(0, 2).Draw(m.T, "worktrees") {
@@ -211,13 +264,13 @@ func (m *model) register(n store.NewSession) {
 	}
 	require.NoError(m, err)
 	require.True(m, added)
-	s := &modelSession{task: n.TaskID, live: true, generation: 1, agent: !n.Starting, launching: n.Starting, holds: n.Lease,
-		history: map[int64]teardown.Outcome{}}
-	m.sessions[n.ID] = s
+	s := m.born(n.ID, n.TaskID)
+	s.agent, s.launching, s.holds = !n.Starting, n.Starting, n.Lease
 	m.hand(s, n.Worktrees)
 	if n.Starting {
 		for _, w := range n.Worktrees {
-			m.trees[w.ID].making, m.trees[w.ID].absent = n.ID, true
+			tree := m.trees[w.ID]
+			tree.making, tree.makingAt, tree.absent = n.ID, s.generation, true
 		}
 	}
 }
@@ -250,7 +303,7 @@ func (m *model) attach(*rapid.T) {
 
 func (m *model) fork(*rapid.T) {
 	id, parent := pick(m, m.sessions, anySession, "parent")
-	child := m.name("s")
+	child := m.sessionID()
 	_, added, err := m.b.Fork(ctx, store.Fork{Parent: id, Child: child, Seen: parent.holds})
 	if !parent.live {
 		require.Equal(m, teardown.CodeSessionTerminated, teardown.CodeOf(err))
@@ -269,7 +322,7 @@ func (m *model) fork(*rapid.T) {
 	}
 	require.NoError(m, err)
 	require.True(m, added)
-	m.sessions[child] = &modelSession{task: parent.task, live: true, generation: 1, holds: slices.Clone(parent.holds), history: map[int64]teardown.Outcome{}}
+	m.born(child, parent.task).holds = slices.Clone(parent.holds)
 }
 
 func (m *model) terminate(*rapid.T) {
@@ -304,6 +357,10 @@ func (m *model) edit(*rapid.T) {
 // way already makes no difference.
 func (m *model) run(*rapid.T) {
 	id, s := pick(m, m.sessions, anySession, "session")
+	m.runSession(id, s)
+}
+
+func (m *model) runSession(id string, s *modelSession) {
 	begun, err := m.b.Begin(ctx, teardown.BeginInput{SessionID: id})
 	if s.live {
 		require.Equal(m, teardown.CodeSessionLive, teardown.CodeOf(err))
@@ -454,12 +511,16 @@ func (m *model) park(*rapid.T) {
 }
 
 func (m *model) finish(*rapid.T) {
-	id, run := pick(m, m.runs(), underWay, "run")
+	id, _ := pick(m, m.runs(), underWay, "run")
 	if t, ok := m.tasks[id]; ok {
 		m.finishTask(id, t)
 		return
 	}
-	s := m.sessions[id]
+	m.finishSession(id, m.sessions[id])
+}
+
+func (m *model) finishSession(id string, s *modelSession) {
+	run := &s.modelRun
 	done, err := m.b.Finish(ctx, *run.step)
 	require.NoError(m, err)
 	if done.Superseded || done.Result.Outcome != teardown.OutcomeFinalized || run.step.Generation != s.generation {
@@ -542,6 +603,15 @@ func (m *model) restore(*rapid.T) {
 
 func (m *model) delete(*rapid.T) {
 	id, s := pick(m, m.sessions, anySession, "session")
+	if rapid.Bool().Draw(m.T, "at its end") {
+		m.end(id, s)
+		m.runSession(id, s)
+		if s.step != nil {
+			m.finishSession(id, s)
+		}
+	}
+	detail, err := m.b.SessionDetail(ctx, id)
+	require.NoError(m, err)
 	_, deleted, err := m.b.DeleteSession(ctx, id)
 	if err != nil {
 		require.False(m, deleted)
@@ -549,6 +619,14 @@ func (m *model) delete(*rapid.T) {
 	}
 	require.False(m, s.live || s.agent || len(s.holds) > 0, "%s is live or holds something", id)
 	delete(m.sessions, id)
+	m.deleted[id], s.released = s, map[modelLease]time.Time{}
+	for _, l := range detail.Worktrees {
+		s.released[leaseIn(l)] = *l.Lease.ReleasedAt
+	}
+}
+
+func leaseIn(l store.LeasedWorktree) modelLease {
+	return modelLease{worktree: l.Worktree.ID, generation: l.Lease.Generation}
 }
 
 func (m *model) turn(*rapid.T) {
@@ -582,6 +660,7 @@ func (m *model) turn(*rapid.T) {
 
 // check compares the facts with the model after each step.
 func (m *model) check(*rapid.T) {
+	due := m.due()
 	for id, s := range m.sessions {
 		session, err := m.b.Session(ctx, id)
 		require.NoError(m, err)
@@ -591,13 +670,21 @@ func (m *model) check(*rapid.T) {
 		require.NoError(m, err)
 		var holds []string
 		for _, l := range detail.Worktrees {
+			m.checkGone(l)
 			if l.Lease.ReleasedAt == nil {
 				holds = append(holds, l.Worktree.ID)
 				m.checkHeld(l.Worktree, id)
 				require.Equal(m, s.generation, l.Lease.Generation, "an older generation holds nothing")
 			}
+			if at, old := s.released[leaseIn(l)]; old {
+				require.True(m, l.Lease.ReleasedAt != nil && at.Equal(*l.Lease.ReleasedAt), "I6: %s was deleted, and its lease is another's: %+v", id, l.Lease)
+			}
 		}
 		require.ElementsMatch(m, s.holds, holds, id)
+		for _, runtime := range detail.Runtimes {
+			gone := runtime.State == store.RuntimeReleased && runtime.ReleasedHow != "adopted by a restore"
+			require.False(m, s.agent && gone, "I3: %s is recorded as gone and runs", runtime.ID)
+		}
 		for _, f := range detail.Finalizations {
 			if outcome, over := s.history[f.Generation]; over {
 				require.Equal(m, outcome, f.Outcome, "I6: %s at generation %d", id, f.Generation)
@@ -610,6 +697,7 @@ func (m *model) check(*rapid.T) {
 		_, listed, err := m.b.DueSession(ctx, id, time.Now())
 		require.NoError(m, err)
 		require.Equal(m, !over && !session.Held(time.Now()), listed, "I1: %s is found from the facts alone", id)
+		require.Equal(m, listed, due[id], "I10: %s is listed, whatever else is", id)
 	}
 	m.checkTasks()
 	m.checkStarts()
@@ -622,8 +710,34 @@ func (m *model) check(*rapid.T) {
 			require.False(m, w.aside, "%s is in quarantine and its row does not know", id)
 		}
 		if row.State == store.WorktreeRemoved {
-			require.True(m, w.gone, "%s is still there and its row says removed", id)
+			require.True(m, w.gone, "I3: %s is still there and its row says removed", id)
 		}
+	}
+}
+
+// due lists, page by page, all sessions whose finalization is due.
+func (m *model) due() map[string]bool {
+	due := map[string]bool{}
+	for _, list := range []func(context.Context, string, int, time.Time) (store.Page[store.Due], error){m.b.NeverBegun, m.b.UnderWay} {
+		for after := m.prefix; ; {
+			page, err := list(ctx, after, 3, time.Now())
+			require.NoError(m, err)
+			for _, row := range page.Rows {
+				due[row.SessionID] = true
+			}
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+	}
+	return due
+}
+
+// checkGone: what was recorded as gone was seen to be gone.
+func (m *model) checkGone(l store.LeasedWorktree) {
+	switch l.Lease.Disposition {
+	case teardown.DispositionRemoved, teardown.DispositionAlreadyGone:
+		require.True(m, m.trees[l.Worktree.ID].gone, "I3: %s is still there, and %s was told that it is gone", l.Worktree.ID, l.Lease.ID)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,6 +29,14 @@ type Store struct {
 	writing chan struct{}
 	// file is SQLite's, as it was opened.
 	file fs.FileInfo
+	// schema is the version that this program knows, outdated what was said when
+	// another one was found.
+	schema   int64
+	outdated atomic.Pointer[teardown.Error]
+}
+
+func newStore(db *sqlx.DB, at location) *Store {
+	return &Store{db: db, at: at, writing: make(chan struct{}, 1), schema: at.wantedVersion()}
 }
 
 // Open opens the database at url, "sqlite:///abs/path.db" or "postgres://…". It
@@ -49,7 +58,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, at: at, writing: make(chan struct{}, 1)}
+	s := newStore(db, at)
 	if at.dialect == SQLite {
 		if s.file, err = os.Stat(at.path); err != nil {
 			_ = db.Close()
@@ -116,6 +125,17 @@ func (s *Store) Lost() error {
 	}
 	return &teardown.Error{Code: teardown.CodeDatabaseUnavailable, Retryable: true, Message: fmt.Sprintf(
 		"The database file %s was %s while it was open; put the right file there, with every program that has it open stopped, and start again", s.at.path, what)}
+}
+
+// Outdated says that the schema was migrated, or put back, while the database was
+// open: under another version than this program's nothing is read or written. It
+// is CodeSchemaVersion with the sentence what to run, and nil as long as no
+// transaction has found another version.
+func (s *Store) Outdated() error {
+	if found := s.outdated.Load(); found != nil {
+		return found
+	}
+	return nil
 }
 
 // Writable asks whether facts could be written, and writes none.

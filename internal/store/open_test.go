@@ -166,6 +166,34 @@ func TestAnotherSchemaVersionIsRefused(t *testing.T) {
 	}
 }
 
+// A store that is open knows one schema: under another it neither reads nor writes.
+func TestASchemaThatIsMigratedMeanwhileIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range dialects {
+		for says, change := range map[string]string{
+			"upgrade unwind":       "INSERT INTO " + migrations.Table + " (version_id, is_applied) VALUES (99, TRUE)",
+			"run `unwind migrate`": "DELETE FROM " + migrations.Table + " WHERE version_id > 1",
+		} {
+			t.Run(string(dialect)+" "+says, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, dialect)
+				b.session("s1")
+				require.NoError(t, b.Outdated())
+				b.exec(change)
+				_, _, err := b.Terminate(ctx, "s1", "test")
+				requireCode(t, teardown.CodeSchemaVersion, false, err)
+				require.ErrorContains(t, err, says)
+				require.Equal(t, err, b.Outdated())
+				_, err = b.Session(ctx, "s1")
+				requireCode(t, teardown.CodeSchemaVersion, false, err)
+				var terminated int
+				require.NoError(t, b.DB().Get(&terminated, "SELECT COUNT(*) FROM sessions WHERE terminated_at IS NOT NULL"))
+				require.Zero(t, terminated)
+			})
+		}
+	}
+}
+
 func TestManyMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range dialects {

@@ -3,8 +3,12 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"time"
+
+	"unwind/migrations"
+	"unwind/teardown"
 )
 
 const (
@@ -60,8 +64,26 @@ func (s *Store) transact(ctx context.Context, options *sql.TxOptions, do func(qu
 	}
 	// After a commit this is a no-op; after a panic it frees the rows.
 	defer func() { _ = tx.Rollback() }()
+	if err := s.sameSchema(ctx, queries{tx}); err != nil {
+		return err
+	}
 	if err := do(queries{tx}); err != nil {
 		return err
 	}
 	return tx.Commit()
+}
+
+// sameSchema refuses a schema of another version. That it has been read keeps a
+// migration waiting until the transaction ends, see allOrNothing.
+func (s *Store) sameSchema(ctx context.Context, tx queries) error {
+	var have int64
+	if _, err := tx.one(ctx, &have, "SELECT COALESCE(MAX(version_id), 0) FROM "+migrations.Table+" WHERE is_applied"); err != nil || have == s.schema {
+		return err
+	}
+	err := s.at.checkVersion(have)
+	var found *teardown.Error
+	if errors.As(err, &found) {
+		s.outdated.Store(found)
+	}
+	return err
 }

@@ -9,9 +9,10 @@ import (
 )
 
 // ReopenTask makes an archived task active again at its next generation. Of what
-// it held at the last one, it leases what is still there; for what was removed
-// from a branch it registers a worktree to be made, in state creating; what had
-// no branch is gone. An active task answers what is still to be made.
+// it held at the last one, it leases what was kept; for what was removed from a
+// branch it registers a worktree to be made, in state creating; what had no branch
+// is gone. The plan's recreations are all that the task holds then, kept ones, too:
+// whether their directories are there is their hosts' to tell.
 //
 // All or nothing. Codes: task_not_found; conflict if it is deleted, or something
 // else is at a path; busy (retryable) while archiving is under way;
@@ -38,7 +39,7 @@ func (s *Store) ReopenTask(ctx context.Context, id string) (plan teardown.Unarch
 			}
 		}
 		plan.Generation = t.Generation
-		return addToBeMade(ctx, tx, t, &plan)
+		return addRecreations(ctx, tx, t, &plan)
 	})
 	return plan, err
 }
@@ -132,18 +133,15 @@ func lockToReopen(ctx context.Context, tx queries, last []Worktree) (locked map[
 }
 
 func holdAgain(ctx context.Context, tx queries, task Holder, w Worktree, above []string, locked map[string]Worktree, plan *teardown.UnarchivePlan) error {
-	was := teardown.UnarchivedWorktree{Path: w.Path, Branch: w.Branch, Host: w.Host}
 	if w.State != WorktreeRemoved {
 		if err := usable(w, above, locked); err != nil {
 			return err
 		}
-		was.Held = true
-		plan.Others = append(plan.Others, was)
 		return grant(ctx, tx, task, w)
 	}
 	if w.Branch == "" {
-		was.Failure = teardown.Failure{Code: teardown.CodeWorktreeRemoved, Message: "It was on no branch, so it cannot be made again"}
-		plan.Others = append(plan.Others, was)
+		plan.Others = append(plan.Others, teardown.UnarchivedWorktree{Path: w.Path, Branch: w.Branch, Host: w.Host,
+			Failure: teardown.Failure{Code: teardown.CodeWorktreeRemoved, Message: "It was on no branch, so it cannot be made again"}})
 		return nil
 	}
 	for _, id := range above {
@@ -185,14 +183,16 @@ func (s *Store) UnmadeTasks(ctx context.Context, after string, limit int) (tasks
 	return tasks, err
 }
 
-// addToBeMade lists what the task holds that is still to be made.
-func addToBeMade(ctx context.Context, tx queries, t Task, plan *teardown.UnarchivePlan) error {
-	var creating []Worktree
-	if err := tx.all(ctx, &creating, "SELECT "+worktreeColumns+" FROM worktrees WHERE id IN (SELECT w.id"+unmade+
-		" AND t.id = ?) ORDER BY host, path", t.ID); err != nil {
+// addRecreations lists what the task holds, parents first: what is still to be
+// made, and what should be there and is to be looked at.
+func addRecreations(ctx context.Context, tx queries, t Task, plan *teardown.UnarchivePlan) error {
+	var held []Worktree
+	if err := tx.all(ctx, &held, "SELECT "+worktreeColumns+` FROM worktrees WHERE
+		id IN (SELECT worktree_id FROM leases`+ofHolder+` AND released_at IS NULL)
+		AND (state = 'active' OR id IN (SELECT w.id`+unmade+")) ORDER BY host, path", t.Holder().key()...); err != nil {
 		return err
 	}
-	for _, w := range creating {
+	for _, w := range held {
 		plan.Recreations = append(plan.Recreations, teardown.Recreation{WorktreeID: w.ID,
 			Worktree: teardown.UnarchivedWorktree{Path: w.Path, Branch: w.Branch, Host: w.Host}})
 	}

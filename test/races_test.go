@@ -275,13 +275,16 @@ func TestProcessesRestoreAgainstFinalize(t *testing.T) {
 func TestProcessesForkAgainstLastRelease(t *testing.T) {
 	eachInterleaving(t, 6, 0, func(l *lane) func(int) string {
 		finalizer := l.racer()
+		took := 150 * time.Millisecond
 		return func(n int) string {
 			t, parent, child := l.t, fmt.Sprintf("p%d", n), fmt.Sprintf("c%d", n)
 			w := l.worktree(parent)
 			l.session(parent, "", w)
-			// The command takes about as long to start as the finalization takes.
-			finalizer.ask(errand{Terminate: parent, Workflow: teardown.FinalizeSessionWorkflow, Input: finalize(parent).Input}.after(soon(150 * time.Millisecond)))
+			// The command takes its time to start, the more the busier the machine is.
+			finalizer.ask(errand{Terminate: parent, Workflow: teardown.FinalizeSessionWorkflow, Input: finalize(parent).Input}.after(soon(took * 5 / 4)))
+			began := time.Now()
 			forked := l.unwind("session", "fork", parent, child, "--json")
+			took = time.Since(began)
 			finalized := said[teardown.Result](t, finalizer.answer())
 			require.Equal(t, teardown.OutcomeFinalized, finalized.Outcome)
 			if forked.code != 0 {

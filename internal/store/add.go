@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -112,7 +113,7 @@ func addLinks(ctx context.Context, tx queries, n NewSession) error {
 }
 
 // insertSession writes the session's row. Its generation is the first that no
-// finalization was ever about, for an id may be used again once its session was
+// finalization or lease was ever about, for an id may be used again once its session was
 // deleted. Added is false if somebody else has added the same meanwhile.
 func insertSession(ctx context.Context, tx queries, n NewSession) (session Session, added bool, err error) {
 	at := now()
@@ -122,8 +123,10 @@ func insertSession(ctx context.Context, tx queries, n NewSession) (session Sessi
 	}
 	rows, err := tx.exec(ctx, `INSERT INTO sessions (id, host, task_id, generation, manifest_hash, terminated_at, termination_source, created_at, updated_at)
 		VALUES (?, ?, NULLIF(?, ''),
-			(SELECT COALESCE(MAX(generation), 0) + 1 FROM finalizations WHERE holder_kind = 'session' AND holder_id = ?), ?, ?, ?, ?, ?)
-		ON CONFLICT (id) DO NOTHING`, n.ID, n.Host, n.TaskID, n.ID, n.ManifestHash, terminated, n.TerminatedBy, at, at)
+			(SELECT COALESCE(MAX(generation), 0) + 1 FROM (
+				SELECT generation FROM finalizations WHERE holder_kind = 'session' AND holder_id = ?
+				UNION ALL SELECT generation FROM leases WHERE holder_kind = 'session' AND holder_id = ?) AS known), ?, ?, ?, ?, ?)
+		ON CONFLICT (id) DO NOTHING`, n.ID, n.Host, n.TaskID, n.ID, n.ID, n.ManifestHash, terminated, n.TerminatedBy, at, at)
 	if err != nil {
 		return session, false, err
 	}
@@ -131,9 +134,25 @@ func insertSession(ctx context.Context, tx queries, n NewSession) (session Sessi
 		if _, err := knownAlready(ctx, tx, n); err != nil {
 			return session, false, err
 		}
+	} else if err := refuseVanished(ctx, tx, n.ID); err != nil {
+		return session, false, err
 	}
 	session, err = sessionOf(ctx, tx, n.ID)
 	return session, rows == 1, err
+}
+
+// refuseVanished refuses the id of a session whose row somebody deleted while it
+// held something: with a row of that id nobody would look for what it held.
+func refuseVanished(ctx context.Context, tx queries, id string) error {
+	var held int
+	_, err := tx.one(ctx, &held, `SELECT COUNT(*) FROM (
+		SELECT 1 AS one FROM leases WHERE holder_kind = 'session' AND holder_id = ? AND released_at IS NULL
+		UNION ALL SELECT 1 FROM runtimes WHERE session_id = ? AND released_at IS NULL) AS left_behind`, id, id)
+	if err == nil && held > 0 {
+		err = &teardown.Error{Code: teardown.CodeBusy, Retryable: true, Message: fmt.Sprintf(
+			"A session %s was deleted from the database while it held something, which is not released yet; a worker's pass does that, and `unwind reconcile` says what is in the way. Then try again, or use another id", id)}
+	}
+	return err
 }
 
 // addHoldings registers the worktrees, for these holders, and the session's

@@ -202,6 +202,21 @@ var vanishedPromises = []promise{
 		require.Equal(t, store.WorktreeDeleting, b.state("/wt/s1"))
 		require.Equal(t, store.WorktreeActive, b.state("/wt/shared"))
 	}},
+	{"its id is not used again before that", func(t *testing.T, b *bundle) {
+		b.session("s1", "/wt/s1")
+		b.session("s2", "/wt/s2")
+		b.vanish("s1")
+		_, err := b.AddSession(ctx, b.manifest("s1", "/wt/new"))
+		requireCode(t, teardown.CodeBusy, true, err)
+		_, _, err = b.Fork(ctx, store.Fork{Parent: "s2", Child: "s1", Seen: []string{idOf("/wt/s2")}})
+		requireCode(t, teardown.CodeBusy, true, err)
+		require.Equal(t, []string{"s1"}, b.vanished())
+		require.NoError(t, b.ReleaseVanished(ctx, "s1"))
+		b.session("s1", "/wt/new")
+		session, err := b.Session(ctx, "s1")
+		require.NoError(t, err)
+		require.Equal(t, int64(2), session.Generation, "above that of the leases that were")
+	}},
 	{"its secrets go with its runtimes, the rest when none of its worktrees is left", func(t *testing.T, b *bundle) {
 		n := b.manifest("s1", "/wt/s1")
 		n.Runtimes = []store.NewRuntime{{ID: "r1", Handle: teardown.Runtime{Kind: teardown.KindProcess, Role: teardown.RoleAgent, PID: 7, StartTime: 1}}}

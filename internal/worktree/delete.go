@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,29 +36,37 @@ type deletion struct {
 
 // deleting is what the descents into one tree share.
 type deleting struct {
-	ctx  context.Context
+	ctx context.Context
+	observer
 	dev  uint64
 	euid int
 	// slots are those for further descents.
 	slots chan struct{}
 
-	mutex    sync.Mutex // for what follows
-	progress func(teardown.Progress)
-	reached  func(step string)
-	done     teardown.Progress
-	failed   error
+	steps atomic.Int64
+
+	mutex  sync.Mutex // for what follows
+	done   teardown.Progress
+	failed error
 }
 
-func newDeletion(ctx context.Context, progress func(teardown.Progress), reached func(string)) *deletion {
-	return &deletion{deleting: &deleting{ctx: ctx, progress: progress, reached: reached, euid: os.Geteuid(),
-		slots: make(chan struct{}, min(deleters, runtime.GOMAXPROCS(0))-1), done: teardown.Progress{Step: "deleting"}}}
+// observer is told how a deletion goes on.
+type observer struct {
+	// patience is how long the file system may take for one answer.
+	patience time.Duration
+	progress func(teardown.Progress)
+	reached  func(step string)
+}
+
+func (e *Engine) unobserved() observer {
+	return observer{e.patience(), func(teardown.Progress) {}, func(string) {}}
 }
 
 // deleteDirectory deletes dir and everything in it. That it is gone already is
-// success.
-func deleteDirectory(ctx context.Context, dir string, progress func(teardown.Progress), reached func(string)) error {
-	d := newDeletion(ctx, progress, reached)
-	return d.delete(dir, func(parent int) error {
+// success. Where the file system does not answer it is given up and errNoAnswer;
+// it goes no further then, should the answer still come.
+func deleteDirectory(ctx context.Context, dir string, by observer) error {
+	return deleteBy(ctx, dir, by, func(d *deletion, parent int) error {
 		if err := d.unlink(d.fd(), ".git", 0, 0); err != nil {
 			return err
 		}
@@ -65,8 +75,19 @@ func deleteDirectory(ctx context.Context, dir string, progress func(teardown.Pro
 }
 
 // emptyDirectory deletes everything in dir but its .git file.
-func emptyDirectory(ctx context.Context, dir string, progress func(teardown.Progress), reached func(string)) error {
-	return newDeletion(ctx, progress, reached).delete(dir, func(int) error { return nil })
+func emptyDirectory(ctx context.Context, dir string, by observer) error {
+	return deleteBy(ctx, dir, by, func(*deletion, int) error { return nil })
+}
+
+func deleteBy(ctx context.Context, dir string, by observer, rest func(d *deletion, parent int) error) error {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	d := &deletion{deleting: &deleting{ctx: ctx, observer: by, euid: os.Geteuid(),
+		slots: make(chan struct{}, min(deleters, runtime.GOMAXPROCS(0))-1), done: teardown.Progress{Step: "deleting"}}}
+	_, err := answered(ctx, by.patience, d.steps.Load, func() (struct{}, error) {
+		return struct{}{}, d.delete(dir, func(parent int) error { return rest(d, parent) })
+	})
+	return err
 }
 
 // delete empties dir, and then does the rest with its parent.
@@ -245,6 +266,7 @@ func (d *deletion) unlink(dir int, name string, flags int, size int64) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", printable(name), err)
 	}
+	d.steps.Add(1)
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.done.Bytes += size

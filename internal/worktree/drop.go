@@ -161,7 +161,7 @@ func (e *Engine) sweep(ctx context.Context, repo repository) error {
 	}
 	for _, entry := range entries {
 		if entry.IsDir() && strings.HasPrefix(entry.Name(), droppedMark) {
-			err = errors.Join(err, deleteDirectory(ctx, filepath.Join(repo.common, entry.Name()), func(teardown.Progress) {}, func(string) {}))
+			err = errors.Join(err, deleteDirectory(ctx, filepath.Join(repo.common, entry.Name()), e.unobserved()))
 		}
 	}
 	// Git removes the registry too when it is empty.

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,6 +100,40 @@ func freeze(path string, on bool) error {
 	return unix.IoctlSetPointerInt(int(dir.Fd()), unix.FS_IOC_SETFLAGS, flags)
 }
 
+// TestDeletionIsGivenUp: a file system stops to answer in the midst of it. The next
+// attempt deletes the rest, and the first one nothing more, even if it gets its answer.
+func TestDeletionIsGivenUp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := &world{t: t}
+	for i := range 200 {
+		w.put(filepath.Join(dir, "tree", strconv.Itoa(i%20), strconv.Itoa(i), "file.txt"), "x")
+	}
+	by := new(Engine).unobserved()
+	by.patience = 300 * time.Millisecond
+	var steps atomic.Int64
+	answers := make(chan struct{})
+	by.reached = func(string) {
+		if steps.Add(1) == 50 {
+			<-answers
+		}
+	}
+	err := deleteDirectory(t.Context(), filepath.Join(dir, "tree"), by)
+	if !errors.Is(err, errNoAnswer) || errnoCode(err) != teardown.CodeTimeout {
+		t.Errorf("error %v", err)
+	}
+	w.do(deleteDirectory(t.Context(), filepath.Join(dir, "tree"), new(Engine).unobserved()))
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+	w.put(filepath.Join(dir, "tree", "0", "0", "file.txt"), "somebody's")
+	close(answers)
+	time.Sleep(100 * time.Millisecond)
+	if content, err := os.ReadFile(filepath.Join(dir, "tree", "0", "0", "file.txt")); err != nil || string(content) != "somebody's\n" {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
 // TestDeletionFailsInManyPlaces: no part of it goes on when it has failed.
 func TestDeletionFailsInManyPlaces(t *testing.T) {
 	t.Parallel()
@@ -108,16 +144,18 @@ func TestDeletionFailsInManyPlaces(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := 0
-	err := deleteDirectory(ctx, filepath.Join(dir, "tree"), func(teardown.Progress) {}, func(string) {
+	by := new(Engine).unobserved()
+	by.reached = func(string) {
 		if steps++; steps == 50 {
 			cancel()
 		}
-	})
+	}
+	err := deleteDirectory(ctx, filepath.Join(dir, "tree"), by)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	after := steps
-	w.do(deleteDirectory(t.Context(), filepath.Join(dir, "tree"), func(teardown.Progress) {}, func(string) {}))
+	w.do(deleteDirectory(t.Context(), filepath.Join(dir, "tree"), new(Engine).unobserved()))
 	if steps != after {
 		t.Errorf("%d steps after it had failed", steps-after)
 	}

@@ -553,7 +553,7 @@ func (r *recovery) undo(path string) error {
 		return nil
 	}
 	ctx := context.Background()
-	if err := deleteDirectory(ctx, path, r.hooks.report, r.engine.reach); err != nil {
+	if err := deleteDirectory(ctx, path, observer{r.engine.patience(), r.hooks.report, r.engine.reach}); err != nil {
 		return err
 	}
 	dropped := filepath.Join(r.repo.common, droppedMark+randomName())

@@ -448,10 +448,11 @@ func (r *removal) finish(ctx context.Context, entries int64) error {
 		r.report.conclude(teardown.DispositionFailed)
 		return nil
 	}
-	err := emptyDirectory(ctx, r.quarantine, func(p teardown.Progress) {
+	progress := func(p teardown.Progress) {
 		p.TotalFiles = entries
 		r.hooks.report(p)
-	}, r.engine.reach)
+	}
+	err := emptyDirectory(ctx, r.quarantine, observer{r.engine.patience(), progress, r.engine.reach})
 	if err != nil {
 		r.report.Quarantine = r.quarantine
 		if ctx.Err() != nil {
@@ -470,7 +471,7 @@ func (r *removal) finish(ctx context.Context, entries int64) error {
 
 // deleteRemains deletes what leads to the registration, now that this is gone.
 func (r *removal) deleteRemains(ctx context.Context, quarantine string) error {
-	if err := deleteDirectory(ctx, quarantine, r.hooks.report, func(string) {}); err != nil {
+	if err := deleteDirectory(ctx, quarantine, observer{r.engine.patience(), r.hooks.report, func(string) {}}); err != nil {
 		r.report.Quarantine = quarantine
 		if ctx.Err() != nil {
 			return stopped(ctx.Err())

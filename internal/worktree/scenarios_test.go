@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"unwind/teardown"
 )
 
 // scenario is one state of a worktree and what has to become of it. Verdicts are
@@ -1006,7 +1004,7 @@ func deepFile(w *world, dir string, depth int, name string) {
 	w.do(unix.Close(file))
 	w.do(unix.Close(fd))
 	w.t.Cleanup(func() {
-		_ = deleteDirectory(w.t.Context(), filepath.Join(dir, name), func(teardown.Progress) {}, func(string) {})
+		_ = deleteDirectory(w.t.Context(), filepath.Join(dir, name), new(Engine).unobserved())
 	})
 }
 

@@ -61,10 +61,18 @@ type RuntimeIdentity struct {
 	Cgroup   string `json:"cgroup,omitempty"`
 	// Descendants are its own only because of who started them: unwind records them
 	// before it ends that process.
-	Descendants []Pane `json:"descendants,omitempty"`
+	Descendants []Descendant `json:"descendants,omitempty"`
 }
 
-// Pane is a process, such as the one that a tmux pane was started with.
+// Descendant is a process that one of the runtime's has started.
+type Descendant struct {
+	PID       int   `json:"pid"`
+	StartTime int64 `json:"start_time"`
+	// LeadsSession: it leads a kernel session, whose members are the runtime's, too.
+	LeadsSession bool `json:"leads_session,omitempty"`
+}
+
+// Pane is the process that a tmux pane was started with.
 type Pane struct {
 	PID       int   `json:"pid"`
 	StartTime int64 `json:"start_time"`

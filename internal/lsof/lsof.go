@@ -66,13 +66,43 @@ func parse(out string) []File {
 			pid, _ := strconv.Atoi(value)
 			current = File{PID: pid}
 		case 'c':
-			current.Command = value
+			current.Command = unescaped(value)
 		case 'f':
 			current.Descriptor = value
 		case 'n':
-			current.Name = value
+			current.Name = unescaped(value)
 			files = append(files, current)
 		}
 	}
 	return files
+}
+
+var escapes = map[byte]byte{'\\': '\\', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// unescaped undoes what lsof does to bytes that are not printable in the locale:
+// \xNN, and C's short ones.
+func unescaped(text string) string {
+	if !strings.Contains(text, `\`) {
+		return text
+	}
+	var plain []byte
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' || i+1 == len(text) {
+			plain = append(plain, text[i])
+			continue
+		}
+		if code, err := strconv.ParseUint(text[min(i+2, len(text)):min(i+4, len(text))], 16, 8); text[i+1] == 'x' && err == nil {
+			plain = append(plain, byte(code))
+			i += 3
+			continue
+		}
+		short, known := escapes[text[i+1]]
+		if !known {
+			plain = append(plain, '\\')
+			continue
+		}
+		plain = append(plain, short)
+		i++
+	}
+	return string(plain)
 }

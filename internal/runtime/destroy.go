@@ -154,7 +154,7 @@ func (d *destruction) picture(ctx context.Context) {
 }
 
 // maxDescendants bounds what a record may grow by in one attempt.
-const maxDescendants = 256
+const maxDescendants = 1000
 
 // record has the caller write down what the end of the runtime takes away.
 func (d *destruction) record(ctx context.Context, reaper *proctable.Reaper) error {
@@ -166,7 +166,10 @@ func (d *destruction) record(ctx context.Context, reaper *proctable.Reaper) erro
 		identity := *known.Identity
 		identity.Descendants = slices.Clone(identity.Descendants)
 		for _, p := range adopted[:min(len(adopted), maxDescendants)] {
-			identity.Descendants = append(identity.Descendants, teardown.Pane{PID: p.PID, StartTime: p.Start})
+			identity.Descendants = append(identity.Descendants, teardown.Descendant{PID: p.PID, StartTime: p.Start, LeadsSession: p.Session == p.PID})
+		}
+		if len(adopted) > maxDescendants {
+			d.note("Of %d processes that only their parents prove to be the runtime's, %d were recorded.", len(adopted), maxDescendants)
 		}
 		known.Identity, more = &identity, true
 	}
@@ -272,17 +275,39 @@ func (d *destruction) occupied(table proctable.Table) error {
 	if identity == nil || identity.Worktree == "" || identity.Worktree == "/" {
 		return nil
 	}
-	return d.stand(proctable.Occupants(table, identity.Worktree))
+	type answer struct {
+		occupants []proctable.Process
+		err       error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		occupants, err := proctable.Occupants(table, identity.Worktree)
+		answered <- answer{occupants, err}
+	}()
+	select {
+	case a := <-answered:
+		return d.stand(a.occupants, a.err)
+	case <-time.After(occupantsLimit):
+		return d.stand(nil, errNoAnswer)
+	}
 }
+
+// occupantsLimit is how long the worktree's file system may take to answer: one
+// whose server is gone never does, and the runtime is gone all the same.
+const occupantsLimit = 5 * time.Second
+
+var errNoAnswer = errors.New("its file system does not answer")
 
 // stand judges who stands in the worktree. Where that cannot be told it is as if
 // somebody did.
 func (d *destruction) stand(occupants []proctable.Process, err error) error {
 	worktree := d.Runtime.Identity.Worktree
 	switch {
-	case errors.Is(err, proctable.ErrUnsupported) && d.options.AllowOccupants:
+	case (errors.Is(err, proctable.ErrUnsupported) || errors.Is(err, errNoAnswer)) && d.options.AllowOccupants:
 		d.note("Whether somebody stands in the worktree is not known: %v.", err)
 		return nil
+	case errors.Is(err, errNoAnswer):
+		return Unreachable(err, "The runtime is gone, but whether other processes stand in %s could not be told", worktree)
 	case errors.Is(err, proctable.ErrUnsupported):
 		return &teardown.Error{Code: teardown.CodeRuntimeOccupied, Message: fmt.Sprintf(
 			"The runtime is gone, but whether other processes stand in %s cannot be told; install lsof, then try again.", worktree)}

@@ -12,15 +12,20 @@ import (
 // Where nobody can tell who stands in the worktree, a person has to look, unless
 // the caller looks at the worktree by other means.
 func TestOccupantsThatCannotBeToldAreRefused(t *testing.T) {
-	unknown := func(options Options) (*destruction, error) {
+	unknown := func(err error, options Options) (*destruction, error) {
 		d := &destruction{Plan: Plan{Runtime: teardown.Runtime{Identity: &teardown.RuntimeIdentity{Worktree: "/wt"}}}, options: options, outcome: &Outcome{}}
-		return d, d.stand(nil, proctable.ErrUnsupported)
+		return d, d.stand(nil, err)
 	}
-	_, err := unknown(Options{})
+	_, err := unknown(proctable.ErrUnsupported, Options{})
 	require.Equal(t, teardown.CodeRuntimeOccupied, teardown.CodeOf(err))
 	require.False(t, Retryable(err))
 	require.ErrorContains(t, err, "install lsof")
-	d, err := unknown(Options{AllowOccupants: true})
-	require.NoError(t, err)
-	require.Len(t, d.outcome.Notes, 1)
+	_, err = unknown(errNoAnswer, Options{})
+	require.Equal(t, teardown.CodeRuntimeUnreachable, teardown.CodeOf(err))
+	require.True(t, Retryable(err))
+	for _, cause := range []error{proctable.ErrUnsupported, errNoAnswer} {
+		d, err := unknown(cause, Options{AllowOccupants: true})
+		require.NoError(t, err)
+		require.Len(t, d.outcome.Notes, 1)
+	}
 }

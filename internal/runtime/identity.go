@@ -74,8 +74,9 @@ func Evidence(identity *teardown.RuntimeIdentity, roots []proctable.Root) *proct
 		}
 	}
 	for _, d := range identity.Descendants {
-		if ref := (proctable.Ref{PID: d.PID, Start: d.StartTime}); ref.Valid() {
-			claim.Proved = append(claim.Proved, ref)
+		root := proctable.Root{Ref: proctable.Ref{PID: d.PID, Start: d.StartTime}, LeadsSession: d.LeadsSession}
+		if root.Valid() {
+			claim.Proved = append(claim.Proved, root)
 		}
 	}
 	return claim

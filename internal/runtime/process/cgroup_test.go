@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -89,4 +90,36 @@ func parent(pid int) int {
 func tagged(pid int, tag string) bool {
 	environment, err := proctable.Environ(pid)
 	return err == nil && environment.Has(tag)
+}
+
+func TestGivenControlGroupOfOthersIsRefused(t *testing.T) {
+	group := newCgroup(t)
+	bystander := exec.Command("sleep", "900")
+	if err := bystander.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
+	join := func(pid int) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join(bystander.Process.Pid)
+	b := setup(t, runtimetest.Plain)
+	b.rt.Identity.Cgroup = group
+	for _, joined := range []bool{false, true} {
+		if joined {
+			join(b.agent)
+		}
+		_, err := Kind{}.Pin(t.Context(), b.rt)
+		if teardown.CodeOf(err) != teardown.CodeRuntimeIdentity {
+			t.Errorf("the agent is in it: %v; %v", joined, err)
+		}
+	}
+	_ = bystander.Process.Kill()
+	_ = bystander.Wait()
+	if _, err := (Kind{}).Pin(t.Context(), b.rt); err != nil {
+		t.Error(err)
+	}
 }

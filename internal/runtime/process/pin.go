@@ -11,6 +11,15 @@ import (
 
 // Pin implements runtime.Kind.
 func (Kind) Pin(_ context.Context, rt teardown.Runtime) (teardown.Runtime, error) {
+	pinned, err := pin(rt)
+	if given := rt.Identity; err == nil && !rt.Gone && given != nil {
+		err = runtime.CheckGiven(given.EnvTag, given.Cgroup, refOf(pinned))
+	}
+	return pinned, err
+}
+
+// pin believes the control group and the tag that are given.
+func pin(rt teardown.Runtime) (teardown.Runtime, error) {
 	if rt.Gone {
 		if _, err := there(rt); err == nil && rt.PID > 1 {
 			return rt, runtime.Contradiction("Process %d is marked gone but lives; register it without gone, or give the start_time of the one that is gone.", rt.PID)
@@ -62,7 +71,7 @@ func there(rt teardown.Runtime) (proctable.Process, error) {
 }
 
 // pinEnvTag does not take over a tag that the process inherited from a parent
-// that has it too: others may have it then. A given tag is the caller's word.
+// that has it too: others may have it then.
 func pinEnvTag(identity *teardown.RuntimeIdentity, process proctable.Process) error {
 	environment, err := proctable.SettledEnviron(process.PID, proctable.NotEmpty)
 	if err != nil {

@@ -4,6 +4,7 @@ package process
 
 import (
 	"os"
+	"os/exec"
 	goruntime "runtime"
 	"strconv"
 	"syscall"
@@ -49,3 +50,27 @@ func TestKind(t *testing.T) {
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// A tag that an older process carries would end that one, too.
+func TestGivenTagOfOthersIsRefused(t *testing.T) {
+	tag := "SHARED_TAG=" + strconv.Itoa(os.Getpid())
+	bystander := exec.Command("sleep", "900")
+	bystander.Env = []string{tag}
+	if err := bystander.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bystander.Process.Kill(); _ = bystander.Wait() })
+	agent := exec.Command("sleep", "900")
+	agent.Env = []string{tag}
+	agent.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	time.Sleep(30 * time.Millisecond) // the kernel counts in hundredths of a second
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait() })
+	given := teardown.Runtime{Kind: teardown.KindProcess, Role: teardown.RoleAgent, PID: agent.Process.Pid, Identity: &teardown.RuntimeIdentity{EnvTag: tag}}
+	_, err := Kind{}.Pin(t.Context(), given)
+	if teardown.CodeOf(err) != teardown.CodeRuntimeIdentity {
+		t.Errorf("%v", err)
+	}
+}

@@ -35,7 +35,7 @@ func worktreeOf(rt teardown.Runtime) string {
 
 // Start implements runtime.Starter: the process leads a kernel session of its
 // own, so that it outlives the worker and what it leaves behind is found.
-func (k Kind) Start(ctx context.Context, rt teardown.Runtime, launch runtime.Launch) (teardown.Runtime, error) {
+func (Kind) Start(ctx context.Context, rt teardown.Runtime, launch runtime.Launch) (teardown.Runtime, error) {
 	if err := launch.Check(); err != nil {
 		return rt, err
 	}
@@ -60,13 +60,13 @@ func (k Kind) Start(ctx context.Context, rt teardown.Runtime, launch runtime.Lau
 	}
 	pid := command.Process.Pid
 	go func() { _ = command.Wait() }() // so that it does not stay a zombie
-	return k.pinStarted(ctx, rt, identity, pid, launch.Command[0])
+	return pinStarted(rt, identity, pid, launch.Command[0])
 }
 
-func (k Kind) pinStarted(ctx context.Context, rt teardown.Runtime, identity teardown.RuntimeIdentity, pid int, program string) (teardown.Runtime, error) {
+func pinStarted(rt teardown.Runtime, identity teardown.RuntimeIdentity, pid int, program string) (teardown.Runtime, error) {
 	started := rt
 	started.PID, started.StartTime, started.Identity = pid, 0, &identity
-	pinned, err := k.Pin(ctx, started)
+	pinned, err := pin(started)
 	if teardown.CodeOf(err) == teardown.CodeRuntimeUnroutable {
 		return rt, runtime.Exited("The process %q ended as soon as it was started; run it by hand to see why.", program)
 	}
@@ -84,7 +84,7 @@ func (k Kind) pinStarted(ctx context.Context, rt teardown.Runtime, identity tear
 }
 
 // Find implements runtime.Starter.
-func (k Kind) Find(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, bool, error) {
+func (Kind) Find(_ context.Context, rt teardown.Runtime) (teardown.Runtime, bool, error) {
 	if earlier, err := runtime.EarlierBoot(rt.Identity); err != nil || earlier {
 		return rt, false, err
 	}
@@ -96,7 +96,7 @@ func (k Kind) Find(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, 
 	if err != nil || len(leaders) == 0 {
 		return rt, false, runtime.TableError(err)
 	}
-	pinned, err := k.pinStarted(ctx, rt, *rt.Identity, leaders[0].PID, leaders[0].Command)
+	pinned, err := pinStarted(rt, *rt.Identity, leaders[0].PID, leaders[0].Command)
 	if teardown.CodeOf(err) == teardown.CodeRuntimeExited {
 		return rt, false, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 )
 
 // Root is a process that was recorded as the run's own.
@@ -29,7 +30,7 @@ type Root struct {
 // because it inherited the tag from it.
 type Claim struct {
 	Roots  []Root
-	Proved []Ref
+	Proved []Root
 	Tag    string
 	Cgroup string
 	Exempt []Ref
@@ -44,7 +45,8 @@ type Claim struct {
 type Belongings struct {
 	Owned  []Process
 	Untold []Process
-	// Adopted are those of Owned that nothing proves but who started them.
+	// Adopted are those of Owned that nothing proves but who started them, or leads
+	// their kernel session.
 	Adopted []Process
 	// sole: the control group holds nothing but the run's processes.
 	sole *cgroup
@@ -82,7 +84,7 @@ func (c *Claim) Find(table Table) (Belongings, error) {
 			return Belongings{}, err
 		}
 	}
-	s.adoptChildren()
+	s.adopt()
 	return s.result(group), nil
 }
 
@@ -111,6 +113,8 @@ type search struct {
 	adopted   map[int]bool // by who started them
 	denied    map[int]bool // environment unreadable
 	blank     map[int]bool // environment empty
+	// settled is when all that were blank have had their time, once it has begun.
+	settled time.Time
 }
 
 func (s *search) judge(p Process) error {
@@ -141,9 +145,9 @@ func (s *search) judge(p Process) error {
 			tagged = environment.Has(s.Tag)
 		}
 	}
-	ours := s.known[p.Ref] || s.grouped[p.PID] || slices.Contains(s.Proved, p.Ref)
+	ours := s.known[p.Ref] || s.grouped[p.PID] || names(s.Proved, p.Ref)
 	if !ours && (tagged || s.led(p, p.Session)) {
-		ours = !s.inherited || !s.table.Descends(p.PID, s.self)
+		ours = !s.merelyInherits(p)
 	}
 	if ours {
 		s.own(p)
@@ -155,7 +159,10 @@ func (s *search) judge(p Process) error {
 // to begin its program when it was looked at.
 func (s *search) own(p Process) bool {
 	if s.blank[p.PID] && !s.bare[p.Ref] {
-		environment, err := SettledEnviron(p.PID, NotEmpty)
+		if s.settled.IsZero() {
+			s.settled = time.Now().Add(settleLimit)
+		}
+		environment, err := settledBy(s.settled, p.PID, NotEmpty)
 		if err == nil && environment.Contradicts(s.Tag) {
 			s.foreign[p.PID] = true
 			return false
@@ -166,8 +173,15 @@ func (s *search) own(p Process) bool {
 	return true
 }
 
-func (s *search) recorded(ref Ref) bool {
-	return slices.ContainsFunc(s.Roots, func(root Root) bool { return root.Ref == ref })
+func (s *search) recorded(ref Ref) bool { return names(s.Roots, ref) }
+
+func names(roots []Root, ref Ref) bool {
+	return slices.ContainsFunc(roots, func(root Root) bool { return root.Ref == ref })
+}
+
+// merelyInherits: what is below the calling process has the tag from it.
+func (s *search) merelyInherits(p Process) bool {
+	return s.inherited && s.table.Descends(p.PID, s.self)
 }
 
 // led reports whether the kernel session or process group of p, by its number,
@@ -182,9 +196,11 @@ func (s *search) led(p Process, number int) bool {
 		now, there := s.table[leader.PID]
 		return !there || now.Ref == leader
 	}
-	for _, root := range s.Roots {
-		if root.LeadsSession && leads(root.Ref) {
-			return true
+	for _, roots := range [][]Root{s.Roots, s.Proved} {
+		for _, root := range roots {
+			if root.LeadsSession && leads(root.Ref) {
+				return true
+			}
 		}
 	}
 	for ref := range s.known {
@@ -195,14 +211,14 @@ func (s *search) led(p Process, number int) bool {
 	return false
 }
 
-// adoptChildren adds what processes of the run have started, to any depth.
-func (s *search) adoptChildren() {
+// adopt adds what processes of the run have started, to any depth, and what is in
+// a kernel session that one of these leads.
+func (s *search) adopt() {
 	for grown := true; grown; {
 		grown = false
 		for pid, p := range s.table {
-			parent := s.table[p.Parent]
-			if s.owned[pid] || p.Dead || s.protected[pid] || s.foreign[pid] ||
-				!s.owned[p.Parent] || p.Start < parent.Start {
+			if s.owned[pid] || p.Dead || pid <= 1 || s.protected[pid] || s.foreign[pid] || !s.follows(p, p.Parent) &&
+				(!s.follows(p, p.Session) || s.merelyInherits(p)) {
 				continue
 			}
 			if s.own(p) {
@@ -210,6 +226,12 @@ func (s *search) adoptChildren() {
 			}
 		}
 	}
+}
+
+// follows: the process with this number, the parent or the leader of p, is the
+// run's, and not younger.
+func (s *search) follows(p Process, number int) bool {
+	return s.owned[number] && p.Start >= s.table[number].Start
 }
 
 func (s *search) result(group *cgroup) Belongings {

@@ -52,7 +52,11 @@ const settleLimit = 500 * time.Millisecond
 // a program; at that moment it shows none, or still its parent's. It waits a
 // little until settled, and returns what there is then.
 func SettledEnviron(pid int, settled func(Environment) bool) (Environment, error) {
-	for end := time.Now().Add(settleLimit); ; time.Sleep(5 * time.Millisecond) {
+	return settledBy(time.Now().Add(settleLimit), pid, settled)
+}
+
+func settledBy(end time.Time, pid int, settled func(Environment) bool) (Environment, error) {
+	for ; ; time.Sleep(5 * time.Millisecond) {
 		environment, err := Environ(pid)
 		if err != nil || settled(environment) || time.Now().After(end) {
 			return environment, err

@@ -92,9 +92,12 @@ func Read(pid int) (Process, error) {
 		return Process{}, fmt.Errorf("%d is no process number", pid)
 	}
 	p, err := readStat(pid)
-	// A /proc mounted with hidepid hides the processes of others as if they did
-	// not exist; the system call does not.
-	if errors.Is(err, ErrGone) && unix.Kill(pid, 0) == unix.EPERM {
+	if errors.Is(err, ErrGone) && unix.Kill(pid, 0) == nil {
+		p, err = readStat(pid) // the number may just have been used again
+	}
+	// A /proc mounted with hidepid hides processes that may not be looked into, own
+	// ones too, as if they did not exist; the system call does not.
+	if errors.Is(err, ErrGone) && !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 		return Process{}, ErrDenied
 	}
 	return p, err

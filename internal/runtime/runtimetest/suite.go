@@ -46,6 +46,10 @@ const (
 	Nameless = `trap '' HUP; env -i STAGE=$STAGE sh -c 'trap "" HUP; echo $$ >$STAGE/daemon; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
 	// Hidden starts what nothing but its parent proves to be the runtime's.
 	Hidden = `env -i STAGE=$STAGE setsid sh -c 'trap "" HUP; echo $$ >$STAGE/daemon; cd /; exec sleep 900' & echo $$ >$STAGE/agent; exec sleep 900`
+	// HiddenSession is a Hidden that leads a kernel session with an orphan in it, and
+	// when there is $STAGE/go starts another one and ends.
+	HiddenSession = `env -i STAGE=$STAGE setsid sh -c 'trap "" HUP TERM; cd /; (sleep 900 & echo $! >$STAGE/orphan); echo $$ >$STAGE/daemon
+		while [ ! -e $STAGE/go ]; do sleep .05; done; sleep 900 & echo $! >$STAGE/late' & echo $$ >$STAGE/agent; exec sleep 900`
 	// Chain leaves behind a process that ignores what it is asked and hands itself
 	// on to a new one all the time, until there is $STAGE/stop.
 	Chain = `printf '%s\n' 'trap "" TERM HUP INT' ': >$STAGE/hopping' 'cd /' 'sleep .004' '[ -e $STAGE/stop ] || exec sh $STAGE/hop.sh &' >$STAGE/hop.sh
@@ -315,24 +319,30 @@ var snapshotSentences = map[string]func(*testing.T, Harness){
 	"what only its parent proves to be the runtime's is recorded before that ends": func(t *testing.T, h Harness) {
 		r := h.start(t, Hidden)
 		daemon := r.PID(t, "daemon")
-		cut := errors.New("cut off")
-		var known teardown.Runtime
-		_, err := h.Kind.Destroy(t.Context(), r.rt, runtime.Options{Record: func(_ context.Context, more teardown.Runtime, _ string) error {
-			known = more
-			return cut
-		}})
-		if !errors.Is(err, cut) {
-			t.Fatalf("%v", err)
-		}
-		Kill(t, r.agent)
-		Eventually(t, "gone", func() bool { state, _ := h.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+		known := r.cutOff(t)
 		wantAlive(t, daemon)
-		outcome, err := h.Kind.Destroy(t.Context(), known, runtime.Options{})
-		if err != nil {
+		r.rt = known
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, daemon)
+	},
+	"so is what is in the kernel session of such a one, or comes into it later": func(t *testing.T, h Harness) {
+		r := h.start(t, HiddenSession)
+		daemon, orphan := r.PID(t, "daemon"), r.PID(t, "orphan")
+		Eventually(t, "orphaned", func() bool { return !slices.Contains([]int{r.agent, daemon}, parentOf(t, orphan)) })
+		known := r.cutOff(t)
+		if err := os.WriteFile(filepath.Join(r.Dir, "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantOutcome(t, outcome, teardown.RuntimeReleased)
-		wantDead(t, daemon)
+		late := r.PID(t, "late")
+		Eventually(t, "end of the leader", func() bool { return !Alive(daemon) })
+		wantAlive(t, orphan, late)
+		r.rt = known
+		wantOutcome(t, r.destroy(t, runtime.Options{}), teardown.RuntimeReleased)
+		wantDead(t, orphan, late)
+	},
+	"many without an environment do not use up the time": func(t *testing.T, h Harness) {
+		r := h.start(t, `i=0; while [ $i -lt 40 ]; do env -i setsid sleep 900 & i=$((i+1)); done; `+Plain)
+		wantOutcome(t, r.destroy(t, runtime.Options{Record: func(ctx context.Context, _ teardown.Runtime, _ string) error { return ctx.Err() }}), teardown.RuntimeReleased)
 	},
 	"an error of Record is returned as it is, and nothing is touched": func(t *testing.T, h Harness) {
 		if !h.Shows {
@@ -356,6 +366,32 @@ var snapshotSentences = map[string]func(*testing.T, Harness){
 			t.Errorf("the snapshot %q shows %q", outcome.Runtime.Snapshot, content)
 		}
 	},
+}
+
+// cutOff is a destroyer that ends right after it has recorded what it knows; then
+// the agent is killed by somebody else.
+func (r *running) cutOff(t *testing.T) (known teardown.Runtime) {
+	t.Helper()
+	cut := errors.New("cut off")
+	_, err := r.Kind.Destroy(t.Context(), r.rt, runtime.Options{Record: func(_ context.Context, more teardown.Runtime, _ string) error {
+		known = more
+		return cut
+	}})
+	if !errors.Is(err, cut) {
+		t.Fatalf("%v", err)
+	}
+	Kill(t, r.agent)
+	Eventually(t, "gone", func() bool { state, _ := r.Kind.Probe(t.Context(), r.rt); return state == runtime.Gone })
+	return known
+}
+
+func parentOf(t *testing.T, pid int) int {
+	t.Helper()
+	p, err := proctable.Read(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Parent
 }
 
 func (r *running) snapshot(t *testing.T) string {

@@ -75,6 +75,9 @@ type Reached struct {
 	// after is, of each part, the id of what it acted on last; without one it begins
 	// at the beginning.
 	after map[string]string
+	// waiting are the sessions that were terminated and had never begun; nil before
+	// the first pass.
+	waiting map[string]bool
 }
 
 // Summary counts what one pass did.

@@ -18,9 +18,10 @@ import (
 // looks again for what has never begun.
 const newestAgainAfter = 5 * time.Second
 
-// startAll starts what is due. What was terminated last goes first, lest it wait
-// for thousands before it; then what else has never begun, and that again now and
-// then between those that are under way, for asking after their runs takes its time.
+// startAll starts what is due. What the last pass did not see goes first, lest it
+// wait for thousands before it; then what else has never begun, and that again now
+// and then between those that are under way, for asking after their runs takes its
+// time.
 func (p *pass) startAll(ctx context.Context) {
 	p.unanswered = 0
 	half := p.StartFor / 2
@@ -41,13 +42,7 @@ func (p *pass) startAll(ctx context.Context) {
 			return p.Store.NeverBegun(ctx, after, pageSize, time.Now())
 		},
 	}
-	each(ctx, p, part[store.Due]{
-		doing: "start the newest", until: p.within(half / 2), id: sessionID, act: once,
-		next: func(ctx context.Context, _ string) (store.Page[store.Due], error) {
-			rows, err := p.Store.NewestNeverBegun(ctx, pageSize, time.Now())
-			return store.Page[store.Due]{Rows: rows}, err
-		},
-	})
+	p.startFresh(ctx, p.within(half/2), once)
 	midway := p.Reached.after[neverBegun.doing] != ""
 	if more := each(ctx, p, neverBegun); midway && !more {
 		p.done.More = true // what is new may be before where the last pass has stopped
@@ -63,6 +58,39 @@ func (p *pass) startAll(ctx context.Context) {
 			return p.Store.UnderWay(ctx, after, pageSize, time.Now())
 		},
 	})
+}
+
+// startFresh starts, until then, what the last pass did not find waiting, whose
+// place by id may be far. A pass without bound comes to all of them.
+func (p *pass) startFresh(ctx context.Context, until time.Time, once func(context.Context, store.Due)) {
+	if until.IsZero() {
+		return
+	}
+	var fresh []store.Due
+	waiting := map[string]bool{}
+	for after, more := "", true; more; more = after != "" {
+		page, err := p.Store.NeverBegun(ctx, after, pageSize, time.Now())
+		if err != nil {
+			return // the next part hears of it
+		}
+		for _, due := range page.Rows {
+			if p.Reached.waiting != nil && !p.Reached.waiting[due.SessionID] {
+				fresh = append(fresh, due)
+				continue
+			}
+			waiting[due.SessionID] = true
+		}
+		after = page.Next
+	}
+	for _, due := range fresh {
+		if p.away() || ctx.Err() != nil || time.Now().After(until) {
+			p.done.More = true
+			break
+		}
+		once(ctx, due)
+		waiting[due.SessionID] = true
+	}
+	p.Reached.waiting = waiting
 }
 
 // startDue reports whether a run was started.

@@ -48,24 +48,18 @@ const (
 // unless they are held at the given time. With UnderWay these are all whose
 // finalization is due.
 func (s *Store) NeverBegun(ctx context.Context, after string, limit int, at time.Time) (Page[Due], error) {
-	return s.due(ctx, neverBegunQuery+" AND s.id > ? ORDER BY s.id LIMIT ?", limit, at, after, limit)
-}
-
-// NewestNeverBegun lists likewise, on one page, those that were terminated last.
-func (s *Store) NewestNeverBegun(ctx context.Context, limit int, at time.Time) ([]Due, error) {
-	page, err := s.due(ctx, neverBegunQuery+" ORDER BY s.terminated_at DESC, s.id LIMIT ?", limit, at, limit)
-	return page.Rows, err
+	return s.due(ctx, neverBegunQuery+" AND s.id > ? ORDER BY s.id LIMIT ?", after, limit, at)
 }
 
 // UnderWay lists likewise those that were begun and are neither finished, parked
 // nor held. Whether a workflow runs for them is not the database's to know.
 func (s *Store) UnderWay(ctx context.Context, after string, limit int, at time.Time) (Page[Due], error) {
-	return s.due(ctx, underWayQuery+" AND f.holder_id > ? ORDER BY f.holder_id LIMIT ?", limit, at, after, limit)
+	return s.due(ctx, underWayQuery+" AND f.holder_id > ? ORDER BY f.holder_id LIMIT ?", after, limit, at)
 }
 
-func (s *Store) due(ctx context.Context, statement string, limit int, at time.Time, args ...any) (page Page[Due], err error) {
+func (s *Store) due(ctx context.Context, statement, after string, limit int, at time.Time) (page Page[Due], err error) {
 	err = s.read(ctx, func(q queries) error {
-		rows, err := pageOf[dueRow](ctx, q, s.at, limit, statement, args...)
+		rows, err := pageOf[dueRow](ctx, q, s.at, limit, statement, after, limit)
 		page = Page[Due]{Unreadable: rows.Unreadable, Next: rows.Next}
 		for _, r := range rows.Rows {
 			if r.at(at) {

@@ -94,16 +94,17 @@ func (s server) shares(ctx context.Context, process proctable.Ref, tag string) (
 }
 
 // contested returns what carries a shared tag and is not under another pane of
-// the server: it may be this session's or another one's.
+// the server, and the panes' processes of which it could not be told: they may be
+// this session's or another one's.
 func (t *target) contested(table proctable.Table) ([]proctable.Process, error) {
+	contested := t.untoldIn(table)
 	if t.shared == "" {
-		return nil, nil
+		return contested, nil
 	}
 	tagged, err := proctable.Tagged(table, t.shared)
 	if err != nil {
 		return nil, err
 	}
-	var contested []proctable.Process
 	for _, p := range tagged {
 		leader := table[p.Session]
 		if p.PID == t.recorded.PID || table.Descends(p.PID, t.recorded.PID) || leader.Parent == t.recorded.PID {

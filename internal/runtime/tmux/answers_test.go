@@ -35,12 +35,12 @@ func TestClassify(t *testing.T) {
 
 func TestListingThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	for _, out := range []string{"", "\n", "x\n", "7\n$1|1|8|tag|name\n", "7\nagent|1|7|tag|name\n", "7\n$1|x|7|tag|name\n", "7\n$1|1|7|tag\n", "7\n$1|1|7|tag|na\nme\n"} {
+	for _, out := range []string{"", "\n", "x\n", "7\n$1|1|8|tag||name\n", "7\nagent|1|7|tag||name\n", "7\n$1|x|7|tag||name\n", "7\n$1|1|7|tag|name\n", "7\n$1|1|7|tag||na\nme\n"} {
 		if l, err := parseListing(out); err == nil {
 			t.Errorf("%q was read as %+v", out, l)
 		}
 	}
-	l, err := parseListing("7\n$1|1|7|tag|a|b\n$2|2|7||c\n")
+	l, err := parseListing("7\n$1|1|7|tag||a|b\n$2|2|7||g|c\n")
 	if found, ok := l.byID("$1"); err != nil || !ok || found.name != "a|b" || found.tag != "tag" || len(l.sessions) != 2 {
 		t.Errorf("%+v %v", l, err)
 	}

@@ -522,6 +522,53 @@ func TestTagThatAllSessionsInherit(t *testing.T) {
 	})
 }
 
+// Who marks a session gone may know no more of it than its tag.
+func TestTagOfARecordWithoutAServer(t *testing.T) {
+	t.Parallel()
+	release := func(t *testing.T, b *bench) runtime.Outcome {
+		rt := teardown.Runtime{Kind: teardown.KindTmux, Gone: true, Identity: &teardown.RuntimeIdentity{EnvTag: b.EnvTag()}}
+		outcome, err := Kind{}.Destroy(t.Context(), rt, runtime.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return outcome
+	}
+	t.Run("is proof if the server hands it to nobody", func(t *testing.T) {
+		b := setup(t, runtimetest.Plain)
+		if outcome := release(t, b); outcome.Runtime.Outcome != teardown.RuntimeReleased {
+			t.Errorf("%+v", outcome)
+		}
+		b.wantDead(t, b.agent)
+		b.wantAlive(t, b.keep)
+	})
+	t.Run("is none if the server hands it to all", func(t *testing.T) {
+		b := setup(t, runtimetest.Plain)
+		name, value, _ := strings.Cut(b.EnvTag(), "=")
+		b.tmux(t, "set-environment", "-g", name, value)
+		if outcome := release(t, b); outcome.Runtime.Code != teardown.CodeRuntimeIdentity || len(outcome.Runtime.Details) != 1 {
+			t.Errorf("%+v", outcome)
+		}
+		b.wantAlive(t, b.agent)
+	})
+	t.Run("is none of what does not say where it is from", func(t *testing.T) {
+		b := setup(t, "unset TMUX; exec sh -c '"+runtimetest.Plain+"'")
+		if outcome := release(t, b); outcome.Runtime.Code != teardown.CodeRuntimeIdentity || len(outcome.Runtime.Details) != 1 {
+			t.Errorf("%+v", outcome)
+		}
+		b.wantAlive(t, b.agent)
+	})
+	t.Run("is none if the server does not answer", func(t *testing.T) {
+		b := setup(t, runtimetest.Plain)
+		server := runtimetest.Ref(t, b.rt.Identity.ServerPID)
+		runtimetest.Signal(server, unix.SIGSTOP)
+		if outcome := release(t, b); outcome.Runtime.Code != teardown.CodeRuntimeIdentity {
+			t.Errorf("%+v", outcome)
+		}
+		b.wantAlive(t, b.agent)
+		runtimetest.Signal(server, unix.SIGCONT)
+	})
+}
+
 func TestOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

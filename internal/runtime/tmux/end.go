@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"unwind/internal/runtime"
@@ -41,8 +42,12 @@ func (t *target) kill(ctx context.Context) *listing {
 	if truncated || r.answer != answered && r.answer != noSession {
 		return nil
 	}
-	t.claimPanes(parsePanes(string(r.stdout), t.recorded.PID, t.id))
-	left, err := parseListing(lastListing(string(r.stdout)))
+	printed := string(r.stdout)
+	last := lastListing(printed)
+	if before, err := parseListing(strings.TrimSuffix(printed, last)); err == nil {
+		t.claimPanes(before, parsePanes(printed, t.recorded.PID, t.id))
+	}
+	left, err := parseListing(last)
 	if err != nil {
 		return nil
 	}

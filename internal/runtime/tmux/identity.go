@@ -87,11 +87,14 @@ type target struct {
 	claim     *proctable.Claim
 	list      func(context.Context) (listing, error)
 	mayRevive bool
-	// panes and handed are what the last survey has told: the session's panes, and
-	// whether the server hands the recorded env_tag to every session; nil if that
-	// was not told.
+	// listed, panes and handed are what the last survey has told: the server's
+	// sessions, the recorded one's panes, and whether the server hands the recorded
+	// env_tag to every session; nil if that was not told.
+	listed listing
 	panes  []pane
 	handed *bool
+	// untold are processes of panes that may be the session's or another one's.
+	untold []proctable.Ref
 	// shared is the recorded env_tag if all sessions of the server have it.
 	shared string
 	notes  []string

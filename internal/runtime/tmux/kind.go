@@ -47,7 +47,7 @@ func (k Kind) Destroy(ctx context.Context, rt teardown.Runtime, options runtime.
 		Claim:     t.claim,
 		Check:     func() error { return check(rt) },
 		Look:      t.lookToEnd,
-		Weigh:     t.weighTag,
+		Weigh:     t.weigh,
 		Snapshot:  t.snapshot,
 		Learned:   func() (teardown.Runtime, bool) { return t.learned(rt) },
 		End:       t.end,

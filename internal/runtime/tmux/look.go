@@ -24,11 +24,11 @@ func (k Kind) Probe(ctx context.Context, rt teardown.Runtime) (runtime.State, er
 
 // Survey implements runtime.Surveyor: one listing for each socket and option.
 func (k Kind) Survey() runtime.Survey {
-	type place struct{ socket, option string }
-	listings := map[place]func() (listing, error){}
+	type asked struct{ socket, option string }
+	listings := map[asked]func() (listing, error){}
 	return func(ctx context.Context, rt teardown.Runtime) (runtime.State, error) {
 		return k.probe(rt, func(t *target) (runtime.State, error) {
-			at := place{t.server.socket, t.option}
+			at := asked{t.server.socket, t.option}
 			if listings[at] == nil {
 				listings[at] = sync.OnceValues(func() (listing, error) { return t.server.list(ctx, t.option) })
 			}

@@ -2,6 +2,7 @@ package tmux
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,8 +14,13 @@ type pane struct {
 	id   string
 	pid  int
 	dead bool // kept by remain-on-exit after its process ended
-	// links counts the sessions that show the pane's window.
-	links int
+	// shown counts how often the recorded session shows the pane's window, links
+	// how often all sessions together do; 0 if tmux does not tell. linked: a
+	// session outside of the recorded one's group may show it.
+	shown, links int
+	linked       bool
+	// group counts the sessions in the recorded one's group, itself included.
+	group int
 }
 
 // panes lists the panes of a session of the server with process number
@@ -29,23 +35,30 @@ func (s server) panes(ctx context.Context, serverPID int, id string) ([]pane, er
 
 func paneCommand(id string) []string {
 	return []string{"list-panes", "-s", "-t", id + ":", "-F",
-		"#{pane_id}|#{session_id}|#{pid}|#{pane_pid}|#{pane_dead}|#{window_linked_sessions}"}
+		"#{pane_id}|#{session_id}|#{pid}|#{pane_pid}|#{pane_dead}|#{window_linked}|#{window_linked_sessions}|#{session_group_size}"}
 }
 
 // parsePanes picks the panes of one session of one server out of what was
-// printed, which may hold listings as well.
+// printed, which may hold listings as well. A window that the session shows twice
+// is listed twice. A format that this tmux does not know is empty.
 func parsePanes(out string, serverPID int, id string) (panes []pane) {
 	for line := range strings.Lines(out) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if !isPane(line) || len(fields) != 6 || fields[1] != id || fields[2] != strconv.Itoa(serverPID) {
+		if !isPane(line) || len(fields) != 8 || fields[1] != id || fields[2] != strconv.Itoa(serverPID) {
 			continue
 		}
 		pid, err := strconv.Atoi(fields[3])
 		if err != nil {
 			continue
 		}
-		links, _ := strconv.Atoi(fields[5])
-		panes = append(panes, pane{id: fields[0], pid: pid, dead: fields[4] == "1", links: links})
+		if again := slices.IndexFunc(panes, func(p pane) bool { return p.id == fields[0] }); again >= 0 {
+			panes[again].shown++
+			continue
+		}
+		links, _ := strconv.Atoi(fields[6])
+		group, _ := strconv.Atoi(fields[7])
+		panes = append(panes, pane{id: fields[0], pid: pid, dead: fields[4] == "1",
+			shown: 1, links: links, linked: fields[5] != "0", group: max(1, group)})
 	}
 	return panes
 }

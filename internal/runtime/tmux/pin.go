@@ -199,7 +199,8 @@ func (p *pinning) panes(ctx context.Context) error {
 		return runtime.Unreachable(err, "The panes of tmux session %q could not be listed", p.found.name)
 	}
 	for _, pane := range panes {
-		if root, ok := pane.leader(serverOf(p.identity)); ok && pane.links <= 1 {
+		root, ok := pane.leader(serverOf(p.identity))
+		if ok && p.listing.ownerOf(pane, root.Ref, p.found.id) == ours {
 			p.leaders = append(p.leaders, leader{root.Ref, pane.id})
 		}
 	}
@@ -242,11 +243,7 @@ func (p *pinning) checkPane(given *teardown.Pane) error {
 // the server hands to every session proves nothing and is not recorded.
 func (p *pinning) environment(ctx context.Context) error {
 	for _, l := range p.leaders {
-		// Until the pane's process has begun its program it shows the server's
-		// environment; tmux tells every program its pane.
-		environment, err := proctable.SettledEnviron(l.PID, func(e proctable.Environment) bool {
-			return e.Has("TMUX_PANE=" + l.pane)
-		})
+		environment, err := proctable.SettledEnviron(l.PID, tellsPane(l.pane))
 		if err != nil {
 			continue
 		}

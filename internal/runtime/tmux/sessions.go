@@ -14,6 +14,7 @@ type session struct {
 	id      string
 	created int64 // seconds since the epoch
 	tag     string
+	group   string // of sessions that have their windows in common; "" if it is in none
 	name    string
 }
 
@@ -60,8 +61,11 @@ func (s server) list(ctx context.Context, option string) (listing, error) {
 
 func listCommands(option string) []string {
 	return []string{"display-message", "-p", "#{pid}", ";",
-		"list-sessions", "-F", "#{session_id}|#{session_created}|#{pid}|#{s/[^" + tagAlphabet + "]/!/:" + option + "}|#{session_name}"}
+		"list-sessions", "-F", "#{session_id}|#{session_created}|#{pid}|" + plain(option) + "|" + plain("session_group") + "|#{session_name}"}
 }
+
+// plain is the format of a value in which "!" stands for what is in no tag.
+func plain(variable string) string { return "#{s/[^" + tagAlphabet + "]/!/:" + variable + "}" }
 
 // lastListing cuts off what was printed before the last of several listings. Each
 // begins with a line that has no separator; panes may be listed between.
@@ -89,15 +93,15 @@ func parseListing(out string) (l listing, err error) {
 		return listing{}, err
 	}
 	for _, line := range lines[1:] {
-		fields := strings.SplitN(line, "|", 5)
-		if len(fields) != 5 || !sessionIDPattern.MatchString(fields[0]) || fields[2] != lines[0] {
+		fields := strings.SplitN(line, "|", 6)
+		if len(fields) != 6 || !sessionIDPattern.MatchString(fields[0]) || fields[2] != lines[0] {
 			return listing{}, fmt.Errorf("unexpected line %q", line)
 		}
 		created, err := strconv.ParseInt(fields[1], 10, 64)
 		if err != nil {
 			return listing{}, err
 		}
-		l.sessions = append(l.sessions, session{id: fields[0], created: created, tag: fields[3], name: fields[4]})
+		l.sessions = append(l.sessions, session{id: fields[0], created: created, tag: fields[3], group: fields[4], name: fields[5]})
 	}
 	return l, nil
 }

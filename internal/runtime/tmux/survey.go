@@ -18,7 +18,7 @@ const environmentMark = "=environment"
 // the session's panes and whether the server hands the recorded env_tag to every
 // session: each call costs a process.
 func (t *target) survey(ctx context.Context) (listing, error) {
-	t.panes, t.handed = nil, nil
+	t.listed, t.panes, t.handed = listing{}, nil, nil
 	name, _, tagged := strings.Cut(t.claim.Tag, "=")
 	commands := slices.Concat(listCommands(t.option), []string{";"}, paneCommand(t.id))
 	if tagged {
@@ -35,7 +35,7 @@ func (t *target) survey(ctx context.Context) (listing, error) {
 	if err != nil || truncated {
 		return listing{}, &refusal{unknown, fmt.Sprintf("tmux printed a listing that cannot be read: %v", err)}
 	}
-	t.panes = parsePanes(sessions, t.recorded.PID, t.id)
+	t.listed, t.panes = l, parsePanes(sessions, t.recorded.PID, t.id)
 	if asked {
 		handed := r.answer == answered && strings.TrimSuffix(environment, "\n") == t.claim.Tag
 		t.handed = &handed
@@ -49,19 +49,24 @@ func (t *target) lookToEnd(ctx context.Context) (runtime.State, error) {
 	t.list = t.survey
 	state, err := t.look(ctx)
 	if err == nil && state == runtime.Alive {
-		t.claimPanes(t.panes)
+		t.claimPanes(t.listed, t.panes)
 	}
 	return state, err
 }
 
-// claimPanes adds the processes of panes to the claim. A window that another
-// session shows too may be that session's: its panes are ours only by some other
-// proof.
-func (t *target) claimPanes(panes []pane) {
+// claimPanes adds the processes of the session's own panes to the claim, and
+// remembers those of which it cannot be told. l was had with the panes.
+func (t *target) claimPanes(l listing, panes []pane) {
 	for _, p := range panes {
 		root, ok := p.leader(t.recorded)
-		if ok && p.links <= 1 && !slices.Contains(t.claim.Roots, root) {
+		if !ok || slices.Contains(t.claim.Roots, root) {
+			continue
+		}
+		switch l.ownerOf(p, root.Ref, t.id) {
+		case ours:
 			t.claim.Roots = append(t.claim.Roots, root)
+		case untold:
+			t.untold = append(t.untold, root.Ref)
 		}
 	}
 }

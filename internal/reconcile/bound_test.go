@@ -131,7 +131,7 @@ func TestWhatIsRefusedHoldsUpNothingNew(t *testing.T) {
 		for range 2 {
 			require.True(t, b.once().More)
 		}
-		require.Equal(t, []string{"m1", "m2", "a", "z"}, stand.asked)
+		require.Equal(t, []string{"m1", "m2", "a", "z", "a"}, stand.asked)
 	})
 }
 

@@ -82,8 +82,8 @@ func (p *pass) startFresh(ctx context.Context, until time.Time, once func(contex
 		}
 		after = page.Next
 	}
-	for _, due := range fresh {
-		if p.away() || ctx.Err() != nil || time.Now().After(until) {
+	for n, due := range fresh {
+		if p.away() || ctx.Err() != nil || n > 0 && time.Now().After(until) {
 			p.done.More = true
 			break
 		}

@@ -265,7 +265,7 @@ func (d *destruction) contested(table proctable.Table) error {
 	if len(processes) == 0 {
 		return nil
 	}
-	refusal := Contradiction("The runtime's env_tag is also that of other sessions, so it cannot be told whose these processes are; end those that are its own, then try again.")
+	refusal := Contradiction("It cannot be told whose these processes are, for other sessions have the runtime's env_tag, or show their window; end those that are its own, then try again.")
 	refusal.Details = Listed(names(processes))
 	return refusal
 }

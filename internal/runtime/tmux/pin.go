@@ -1,6 +1,7 @@
 package tmux
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -21,6 +22,17 @@ func (k Kind) Pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, e
 	if rt.Gone {
 		return rt, k.refuseIfAlive(ctx, rt)
 	}
+	pinned, err := k.pin(ctx, rt)
+	if err != nil || pinned.Identity.Cgroup == "" || len(pinned.Identity.Panes) == 0 {
+		return pinned, err
+	}
+	first := slices.MinFunc(pinned.Identity.Panes, func(a, b teardown.Pane) int { return cmp.Compare(a.StartTime, b.StartTime) })
+	server := proctable.Ref{PID: pinned.Identity.ServerPID, Start: pinned.Identity.ServerStartTime}
+	return pinned, runtime.CheckGiven("", pinned.Identity.Cgroup, proctable.Ref{PID: first.PID, Start: first.StartTime}, server)
+}
+
+// pin believes the control group that is given.
+func (k Kind) pin(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, error) {
 	if err := checkSocket(rt.Socket); err != nil {
 		return rt, err
 	}

@@ -80,7 +80,7 @@ func (k Kind) Start(ctx context.Context, rt teardown.Runtime, launch runtime.Lau
 	}
 	started := rt
 	started.Identity = &identity
-	pinned, err := k.Pin(ctx, started)
+	pinned, err := k.pin(ctx, started)
 	if teardown.CodeOf(err) == teardown.CodeRuntimeUnroutable {
 		return rt, runtime.Exited("The program %q in tmux session %q ended as soon as it was started; run it by hand to see why.", launch.Command[0], rt.Session)
 	}
@@ -121,7 +121,7 @@ func (k Kind) Find(ctx context.Context, rt teardown.Runtime) (teardown.Runtime, 
 		identity.SessionID = s.id
 		found := rt
 		found.Identity, found.Session = &identity, "" // it may have been renamed
-		pinned, err := k.Pin(ctx, found)
+		pinned, err := k.pin(ctx, found)
 		if teardown.CodeOf(err) == teardown.CodeRuntimeUnroutable {
 			return rt, false, nil
 		}

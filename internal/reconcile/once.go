@@ -8,6 +8,7 @@ package reconcile
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -62,8 +63,8 @@ type Deps struct {
 	Window int
 	// StartFor is about how long a pass goes on to start sessions, zero as long as
 	// there are some: what else a pass looks for must not wait for a long backlog.
-	// Each of the other parts but the look at the agents has a twentieth of it, lest
-	// a long one keep those waiting that are to be started.
+	// Each of the other parts has a twentieth of it, and the recording of agents that
+	// are gone half, lest a long one keep those waiting that are to be started.
 	StartFor time.Duration
 	// Reached is where the last pass stopped; passes with a bound that share none all
 	// begin at the beginning.
@@ -142,7 +143,10 @@ func Once(ctx context.Context, d Deps) (Summary, error) {
 		p.Reached.after = map[string]string{}
 	}
 	if d.Serving {
-		p.see(ctx)
+		if err := p.see(ctx); err != nil {
+			p.failed(Finding{Doing: "record that this host was seen"}, err)
+		}
+		defer p.staySeen(ctx)()
 	}
 	// The long part comes last: starting what is due takes its time.
 	p.wakeAll(ctx)
@@ -182,12 +186,35 @@ type pass struct {
 	unanswered int
 }
 
-func (p *pass) see(ctx context.Context) {
+func (p *pass) see(ctx context.Context) error {
 	host := p.Host
 	host.LastSeen = time.Time{}
-	if err := p.Store.SeeHost(ctx, host); err != nil {
-		p.failed(Finding{Doing: "record that this host was seen"}, err)
-	}
+	return p.Store.SeeHost(ctx, host)
+}
+
+// seenEvery is well below the time after which a host counts as away.
+const seenEvery = 15 * time.Second
+
+// staySeen keeps a long pass from looking like an absent host, until it is told
+// to stop.
+func (p *pass) staySeen(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var seeing sync.WaitGroup
+	seeing.Go(func() {
+		tick := time.NewTicker(seenEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := p.see(ctx); err != nil && ctx.Err() == nil {
+				p.Logger.Warn("That this host is here could not be recorded", "error", err)
+			}
+		}
+	})
+	return func() { cancel(); seeing.Wait() }
 }
 
 // part is one thing that a pass does to all that is listed.
@@ -237,9 +264,6 @@ func each[T any](ctx context.Context, p *pass, do part[T]) (more bool) {
 		if do.timeIsUp() { // of many pages there may be nothing to act on
 			p.done.More = true
 			return true
-		}
-		if p.Serving {
-			p.see(ctx) // a long pass must not look like an absent host
 		}
 	}
 }

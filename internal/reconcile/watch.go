@@ -51,13 +51,14 @@ func (p *pass) watchAll(ctx context.Context) {
 			}
 		},
 	})
-	confirmed := p.Runtimes.Survey()
+	confirmed, until := p.Runtimes.Survey(), p.within(p.StartFor/2)
 	for n, session := range gone {
 		if ctx.Err() != nil {
 			return
 		}
-		if p.Serving && n%pageSize == pageSize-1 {
-			p.see(ctx)
+		if n > 0 && !until.IsZero() && time.Now().After(until) { // saving their work takes its time
+			p.done.More = true
+			return
 		}
 		if err := p.recordGone(ctx, session, confirmed); err != nil {
 			p.failed(Finding{SessionID: session.SessionID, Doing: "record that the agent is gone"}, err)

@@ -115,6 +115,22 @@ func TestAdoptsTheAliveAndRecordsTheConfirmedDead(t *testing.T) {
 	})
 }
 
+func TestABoundedPassRecordsTheGoneInParts(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.machine()
+		for _, id := range []string{"s1", "s2", "s3"} {
+			b.agent(id)()
+		}
+		b.StartFor = time.Nanosecond
+		for range 2 {
+			summary := b.once()
+			require.Equal(t, 1, summary.Terminated)
+			require.True(t, summary.More)
+		}
+		require.Equal(t, 1, b.once().Terminated)
+	})
+}
+
 // More sessions than fit on a page, of one tmux server: one listing tells which of
 // them live, and one more confirms all that are gone.
 func TestOneListingTellsOfAllSessionsOfATmuxServer(t *testing.T) {

@@ -110,6 +110,28 @@ func TestABoundedPassReachesTheNewAndOneWithoutBoundDoesEverything(t *testing.T)
 	})
 }
 
+// Thousands that end at once do not fill the queues: what there is no room for is
+// left to a pass.
+func TestListenLeavesABurstToThePasses(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, b *bundle) {
+		b.withoutAnswers()
+		b.Window = 2
+		told, poke := make(chan string, 10), make(chan struct{}, 1)
+		for i := range 4 {
+			id := fmt.Sprintf("s%d", i)
+			b.terminate(here, id)
+			told <- id
+		}
+		close(told)
+		reconcile.Listen(t.Context(), b.Deps, told, poke)
+		require.True(t, b.runs("s0"))
+		require.True(t, b.runs("s1"))
+		require.False(t, b.runs("s2"))
+		require.False(t, b.runs("s3"))
+		require.Len(t, poke, 1)
+	})
+}
+
 // What is refused each time must not keep what comes after it from its turn, and
 // what is new goes first.
 func TestWhatIsRefusedHoldsUpNothingNew(t *testing.T) {

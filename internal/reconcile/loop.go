@@ -30,13 +30,17 @@ func Loop(ctx context.Context, interval time.Duration, poke <-chan struct{}, mor
 }
 
 // Listen starts the finalization of every session that it is told of at once,
-// however long a pass takes meanwhile. An empty id, or a start that failed, is
-// left to a pass, which poke asks for. It returns when told is closed.
+// however long a pass takes meanwhile. An empty id, a start that failed, or one for
+// which there is no room is left to a pass, which poke asks for. It returns when
+// told is closed.
 func Listen(ctx context.Context, d Deps, told <-chan string, poke chan<- struct{}) {
-	starts := newPass(d).starts
+	p, under := newPass(d), &window{}
 	for id := range told {
-		if id != "" {
-			err := start(ctx, d, starts, id)
+		if id != "" && p.room(ctx, under) {
+			started, err := start(ctx, d, p.starts, id)
+			if started {
+				under.add(id)
+			}
 			if err == nil || ctx.Err() != nil {
 				continue
 			}

@@ -33,7 +33,7 @@ func (p *pass) startAll(ctx context.Context) {
 		p.awaitRoom(ctx, under)
 		tried[due.SessionID] = true
 		if p.startDue(ctx, due) {
-			under.ids = append(under.ids, due.SessionID)
+			under.add(due.SessionID)
 		}
 	}
 	neverBegun := part[store.Due]{
@@ -111,28 +111,43 @@ const (
 )
 
 // window holds the sessions that were started and may be under way.
-type window struct{ ids []string }
+type window struct {
+	ids []string
+	// moved is when it last changed, looked when that was last asked.
+	moved, looked time.Time
+}
+
+func (w *window) add(id string) { w.ids, w.moved = append(w.ids, id), time.Now() }
+
+// room reports whether another one may be started.
+func (p *pass) room(ctx context.Context, under *window) bool {
+	size := cmp.Or(p.Window, DefaultWindow)
+	if len(under.ids) < size {
+		return true
+	}
+	if time.Since(under.looked) < roomEvery {
+		return false
+	}
+	left, err := p.Store.StillDue(ctx, under.ids)
+	if err != nil {
+		return true // who starts one will hear of it
+	}
+	under.looked = time.Now()
+	if len(left) < len(under.ids) {
+		under.ids, under.moved = left, under.looked
+	}
+	if under.looked.Sub(under.moved) > stuckAfter {
+		under.ids = nil
+	}
+	return len(under.ids) < size
+}
 
 // awaitRoom returns when another one may be started.
 func (p *pass) awaitRoom(ctx context.Context, under *window) {
-	size := cmp.Or(p.Window, DefaultWindow)
-	for moved := time.Now(); len(under.ids) >= size && ctx.Err() == nil; {
-		left, err := p.Store.StillDue(ctx, under.ids)
-		if err != nil {
-			return // the pass will hear of it
-		}
-		if len(left) < len(under.ids) {
-			moved = time.Now()
-		}
-		under.ids = left
-		if time.Since(moved) > stuckAfter {
-			under.ids = nil
-		}
-		if len(under.ids) >= size {
-			select {
-			case <-ctx.Done():
-			case <-time.After(roomEvery):
-			}
+	for !p.room(ctx, under) && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(roomEvery):
 		}
 	}
 }
@@ -161,14 +176,13 @@ func (p *pass) start(ctx context.Context, due store.Due) error {
 }
 
 // start starts the finalization of one session that was just terminated, if it
-// is due: what a pass would come to in its turn.
-func start(ctx context.Context, d Deps, starts *rate.Limiter, sessionID string) error {
+// is due: what a pass would come to in its turn. It reports whether it did.
+func start(ctx context.Context, d Deps, starts *rate.Limiter, sessionID string) (started bool, err error) {
 	due, found, err := d.Store.DueSession(ctx, sessionID, time.Now())
 	if err != nil || !found {
-		return err
+		return false, err
 	}
 	p := newPass(d)
 	p.starts = starts
-	p.startDue(ctx, due)
-	return p.first
+	return p.startDue(ctx, due), p.first
 }

@@ -170,12 +170,19 @@ func (h *Host) clearVanished(ctx context.Context, a *attempt, sessionID string) 
 }
 
 func (h *Host) endVanished(ctx context.Context, a *attempt, registered store.Runtime) error {
-	kind, err := h.Runtimes.For(registered.Handle.V)
+	handle := registered.Handle.V
+	kind, err := h.Runtimes.For(handle)
+	if err == nil && registered.State == store.RuntimeCreating {
+		handle, err = h.halfStarted(ctx, a, kind, handle)
+	}
 	if err != nil {
 		return err
 	}
-	outcome, err := kind.Destroy(ctx, registered.Handle.V, runtime.Options{
-		Snapshot: h.SnapshotDir, AllowOccupants: true, Progress: a.doing})
+	outcome, err := kind.Destroy(ctx, handle, runtime.Options{
+		Snapshot: h.SnapshotDir, AllowOccupants: true, Progress: a.doing,
+		Record: func(ctx context.Context, known teardown.Runtime, snapshot string) error {
+			return h.Store.VanishedRuntimeToEnd(ctx, registered.ID, known, snapshot)
+		}})
 	if err != nil {
 		return err
 	}

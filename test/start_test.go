@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -305,6 +306,28 @@ func TestRuntimeThatWasStartedAndNotRecordedIsFoundByItsTag(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Its start is cut off, and then somebody deletes its row.
+func TestHalfStartedSessionWhoseRowVanishedIsReleased(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, i *installation) {
+		s := i.toStart("s1")
+		killed := i.workerThatDiesAt("runtime started")
+		_, err := teardown.StartSession(t.Context(), i.client, i.queue, i.input(s))
+		require.NoError(t, err)
+		killed.awaitDeath(t)
+		facts := i.store()
+		worktrees := i.worktreesOf(facts, s.id)
+		processes := tagged(t, facts, s.id)
+		require.Len(t, processes, 1)
+		require.NoError(t, i.client.TerminateWorkflow(t.Context(), teardown.StartSessionID(s.id), "", "lost"))
+		i.vanish(s.id)
+		i.worker()
+		i.until("its process ended", func() bool { return !exists(fmt.Sprintf("/proc/%d", processes[0])) })
+		for _, w := range worktrees {
+			i.until("the worktree gone", func() bool { return !exists(w.Path) })
+		}
+	})
 }
 
 // The workflow is lost with the worker: reconcile takes back what there is.

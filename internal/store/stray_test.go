@@ -195,7 +195,15 @@ var vanishedPromises = []promise{
 		require.Len(t, left, 1)
 		requireCode(t, teardown.CodeInternal, false, b.ReleaseVanished(ctx, "s1"))
 		require.Empty(t, b.strays(), "no worktree is touched while a runtime may live")
+		known := left[0].Handle.V
+		known.StartTime = 2
+		require.NoError(t, b.VanishedRuntimeToEnd(ctx, "r1", known, "/snap/r1"))
+		left, _, err = b.VanishedRuntimes(ctx, "s1")
+		require.NoError(t, err)
+		require.Equal(t, known, left[0].Handle.V)
+		require.Equal(t, "/snap/r1", left[0].SnapshotPath)
 		require.NoError(t, b.VanishedRuntimeReleased(ctx, "r1", teardown.RuntimeResult{Outcome: teardown.RuntimeAlreadyGone}))
+		requireCode(t, teardown.CodeBusy, true, b.VanishedRuntimeToEnd(ctx, "r1", known, ""))
 		require.NoError(t, b.ReleaseVanished(ctx, "s1"))
 		require.Empty(t, b.vanished())
 		require.Equal(t, []string{"/wt/s1"}, b.strays(), "the other one is held by somebody else")

@@ -103,6 +103,20 @@ func isVanished(ctx context.Context, q queries, sessionID string) (bool, error) 
 	return !found, err
 }
 
+// VanishedRuntimeToEnd is RuntimeToEnd for a runtime of a session without a row;
+// busy (retryable) if it has one by now, or the runtime is released.
+func (s *Store) VanishedRuntimeToEnd(ctx context.Context, runtimeID string, known teardown.Runtime, snapshot string) error {
+	return s.write(ctx, func(tx queries) error {
+		rows, err := tx.exec(ctx, "UPDATE runtimes SET handle = ?, "+keptSnapshot+` WHERE id = ? AND released_at IS NULL
+			AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = runtimes.session_id)`,
+			JSONOf(known), readable(snapshot, maxText), runtimeID)
+		if err == nil && rows == 0 {
+			err = &teardown.Error{Code: teardown.CodeBusy, Retryable: true, Message: "The session that had vanished is there again, so its runtime is left alone; try again"}
+		}
+		return err
+	})
+}
+
 // VanishedRuntimeReleased records that a runtime of a session without a row is
 // confirmed gone, and how.
 func (s *Store) VanishedRuntimeReleased(ctx context.Context, runtimeID string, r teardown.RuntimeResult) error {

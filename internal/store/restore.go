@@ -102,6 +102,9 @@ func restore(ctx context.Context, tx queries, r Restoration, session Session) (S
 			return session, err
 		}
 	}
+	if err := takeFromTask(ctx, tx, session, WorktreeCreating); err != nil {
+		return session, err
+	}
 	return session, closeAsRestored(ctx, tx, r.old(), r.By)
 }
 

@@ -171,6 +171,12 @@ var startPromises = []promise{
 		inTask("s2")
 		b.begin("s2")
 		taken("s2")
+		inTask("s3")
+		_, err = b.Restore(ctx, store.Restoration{SessionID: "s3", Generation: 1, Intact: []string{idOf("/wt/s3")}})
+		require.NoError(t, err)
+		unmade, err := b.unmade()
+		require.NoError(t, err)
+		require.Empty(t, unmade, "nobody makes what was gone when its session was restored")
 	}},
 	{"a worktree that was not made is nobody's to remove", func(t *testing.T, b *bundle) {
 		start := b.starting("s1")

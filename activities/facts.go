@@ -100,5 +100,5 @@ func (f *Facts) CheckHost(ctx context.Context, hostID string) (teardown.CheckHos
 	if err != nil {
 		return teardown.CheckHostResult{}, failure(err)
 	}
-	return teardown.CheckHostResult{SeenLately: known && time.Since(host.LastSeen) < f.SeenWithin}, nil
+	return teardown.CheckHostResult{SeenLately: known && host.SeenWithin(f.SeenWithin, time.Now())}, nil
 }

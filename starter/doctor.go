@@ -320,8 +320,8 @@ func (e *examination) worker(ctx context.Context, opened *store.Store, c config.
 		e.fail("worker", databaseExit(err), "%s", sentence(err.Error()))
 	case !found:
 		e.warn("worker", "no worker of this host was ever seen; start unwind-worker, or `%s dev`", name)
-	case now().Sub(host.LastSeen) > hostSeenWithin:
-		e.warn("worker", "the worker of this host was last seen %s; start unwind-worker", ago(host.LastSeen, now()))
+	case !host.SeenWithin(hostSeenWithin, now()):
+		e.warn("worker", "the worker of this host was last seen %s; start unwind-worker", lastSeen(host, now()))
 	default:
 		e.ok("worker", "seen %s, version %s", ago(host.LastSeen, now()), host.Version)
 	}

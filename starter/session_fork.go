@@ -31,7 +31,8 @@ gives the child its own runtime and resources.
 All worktrees or none: it is refused (65) if PARENT is unknown (session_not_found)
 or not live (session_terminated), if a worktree is being removed
 (worktree_deleting), was removed (worktree_removed), is not at its path on this
-host (worktree_missing), or if the task is closed (task_closed). Again is a no-op.`,
+host (worktree_missing), or if the task is closed (task_closed). Again is a no-op,
+whatever has become of PARENT.`,
 		Example:           `  unwind session fork s1 s1-review`,
 		Args:              o.args,
 		ValidArgsFunction: p.completeIDs,
@@ -71,6 +72,13 @@ func (o *sessionForkOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer f.close()
+	fork := store.Fork{Parent: o.Parent, Child: o.Child}
+	if child, worktrees, known, err := f.KnownFork(ctx, fork); err != nil || known {
+		if err == nil {
+			o.done(child, false, worktrees)
+		}
+		return err
+	}
 	parent, err := f.Session(ctx, o.Parent)
 	if err != nil {
 		return err
@@ -88,7 +96,8 @@ func (o *sessionForkOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	child, added, err := f.Fork(ctx, store.Fork{Parent: o.Parent, Child: o.Child, Seen: seen})
+	fork.Seen = seen
+	child, added, err := f.Fork(ctx, fork)
 	if err != nil {
 		return err
 	}

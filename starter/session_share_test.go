@@ -44,6 +44,8 @@ func TestForkSharesWorktreesAndTurnsAreOneAtATime(t *testing.T) {
 	r = b.run("session", "fork", "s1", "s3", "--json")
 	require.Equal(t, teardown.CodeSessionTerminated, object[printedError](t, r.stdout).Error.Code)
 	require.Equal(t, exitRefused, r.code)
+	again := object[forked](t, b.must("session", "fork", "s1", "s2", "--json"))
+	require.Equal(t, forked{SessionID: "s2", Parent: "s1", Host: done.Host, Generation: 1, Worktrees: []string{path}}, again, "again is a no-op")
 	b.environment = b.environment.with("UNWIND_HOST=h2")
 	r = b.run("session", "fork", "s1", "s3", "--json")
 	require.Equal(t, teardown.CodeForeignHost, object[printedError](t, r.stdout).Error.Code)

@@ -165,8 +165,16 @@ func (s sight) hostHint() string {
 		return ""
 	case s.host.ID == "":
 		return "No worker of host " + s.Session.Host + " was ever seen; start unwind-worker there."
-	case s.at.Sub(s.host.LastSeen) > hostSeenWithin:
-		return "The worker of host " + s.Session.Host + " was last seen " + ago(s.host.LastSeen, s.at) + "; start unwind-worker there."
+	case !s.host.SeenWithin(hostSeenWithin, s.at):
+		return "The worker of host " + s.Session.Host + " was last seen " + lastSeen(s.host, s.at) + "; start unwind-worker there."
 	}
 	return ""
+}
+
+// lastSeen says when a host was seen that is not seen lately.
+func lastSeen(host store.Host, at time.Time) string {
+	if ahead := host.LastSeen.Sub(at); ahead > 0 {
+		return "by a clock that was " + durationText(ahead) + " ahead"
+	}
+	return ago(host.LastSeen, at)
 }

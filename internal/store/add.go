@@ -113,8 +113,8 @@ func addLinks(ctx context.Context, tx queries, n NewSession) error {
 }
 
 // insertSession writes the session's row. Its generation is the first that no
-// finalization or lease was ever about, for an id may be used again once its session was
-// deleted. Added is false if somebody else has added the same meanwhile.
+// finalization, lease, runtime or resource was ever about, for an id may be used
+// again once its session was deleted or has vanished. Added is false if somebody else has added the same meanwhile.
 func insertSession(ctx context.Context, tx queries, n NewSession) (session Session, added bool, err error) {
 	at := now()
 	var terminated *time.Time
@@ -125,8 +125,10 @@ func insertSession(ctx context.Context, tx queries, n NewSession) (session Sessi
 		VALUES (?, ?, NULLIF(?, ''),
 			(SELECT COALESCE(MAX(generation), 0) + 1 FROM (
 				SELECT generation FROM finalizations WHERE holder_kind = 'session' AND holder_id = ?
-				UNION ALL SELECT generation FROM leases WHERE holder_kind = 'session' AND holder_id = ?) AS known), ?, ?, ?, ?, ?)
-		ON CONFLICT (id) DO NOTHING`, n.ID, n.Host, n.TaskID, n.ID, n.ID, n.ManifestHash, terminated, n.TerminatedBy, at, at)
+				UNION ALL SELECT generation FROM leases WHERE holder_kind = 'session' AND holder_id = ?
+				UNION ALL SELECT generation FROM runtimes WHERE session_id = ?
+				UNION ALL SELECT generation FROM resources WHERE session_id = ?) AS known), ?, ?, ?, ?, ?)
+		ON CONFLICT (id) DO NOTHING`, n.ID, n.Host, n.TaskID, n.ID, n.ID, n.ID, n.ID, n.ManifestHash, terminated, n.TerminatedBy, at, at)
 	if err != nil {
 		return session, false, err
 	}
@@ -147,7 +149,8 @@ func refuseVanished(ctx context.Context, tx queries, id string) error {
 	var held int
 	_, err := tx.one(ctx, &held, `SELECT COUNT(*) FROM (
 		SELECT 1 AS one FROM leases WHERE holder_kind = 'session' AND holder_id = ? AND released_at IS NULL
-		UNION ALL SELECT 1 FROM runtimes WHERE session_id = ? AND released_at IS NULL) AS left_behind`, id, id)
+		UNION ALL SELECT 1 FROM runtimes WHERE session_id = ? AND released_at IS NULL
+		UNION ALL SELECT 1 FROM resources r WHERE r.session_id = ? AND r.cleared_at IS NULL AND`+mayGo+`) AS left_behind`, id, id, id)
 	if err == nil && held > 0 {
 		err = &teardown.Error{Code: teardown.CodeBusy, Retryable: true, Message: fmt.Sprintf(
 			"A session %s was deleted from the database while it held something, which is not released yet; a worker's pass does that, and `unwind reconcile` says what is in the way. Then try again, or use another id", id)}

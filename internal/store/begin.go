@@ -70,6 +70,10 @@ func begin(ctx context.Context, tx queries, in teardown.BeginInput) (Begun, erro
 	case session.Held(now()):
 		begun.Outcome = teardown.OutcomeDeferred
 	default:
+		// Whoever terminates a session in the database takes nothing from its task.
+		if err := takeFromTask(ctx, tx, session, WorktreeCreating); err != nil {
+			return Begun{}, err
+		}
 		return beginWork(ctx, tx, begun, f, opened, in)
 	}
 	begun.Result, err = resultOfHolder(ctx, tx, HolderOf(begun.Step))

@@ -29,13 +29,14 @@ func (s *Store) Leaves(ctx context.Context, id string) (left Left, err error) {
 }
 
 // DeleteSession deletes the row of a session that is finalized, or parked and
-// holds nothing, and the rows of its runtimes and resources. Nothing on a
-// machine is touched, and the facts of its finalizations stay. Deleted is false
-// if there is no such session. Codes: session_live, and conflict while it holds
+// holds nothing, and the rows of its runtimes and resources; and that of its task
+// if it was the last session of one that is deleted. Nothing on a machine is
+// touched, and the facts of its finalizations stay. Deleted is false if there is
+// no such session. Codes: session_live, and conflict while it holds
 // anything or its finalization is under way; the message says what.
 func (s *Store) DeleteSession(ctx context.Context, id string) (left Left, deleted bool, err error) {
 	err = s.write(ctx, func(tx queries) error {
-		session, found, err := lockSession(ctx, tx, id)
+		session, found, err := lockTaskAndSession(ctx, tx, id)
 		if err != nil || !found {
 			return err
 		}
@@ -54,8 +55,10 @@ func (s *Store) DeleteSession(ctx context.Context, id string) (left Left, delete
 			}
 		}
 		deleted = true
-		_, err = tx.exec(ctx, "DELETE FROM sessions WHERE id = ?", id)
-		return err
+		if _, err := tx.exec(ctx, "DELETE FROM sessions WHERE id = ?", id); err != nil {
+			return err
+		}
+		return dropDeletedTask(ctx, tx, session.TaskID)
 	})
 	return left, deleted && err == nil, err
 }

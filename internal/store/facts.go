@@ -14,6 +14,12 @@ type Host struct {
 	LastSeen time.Time `db:"last_seen"`
 }
 
+// SeenWithin reports whether the host was seen within this time of the given one.
+// That may be later, for clocks differ; by more than that, it says nothing.
+func (h Host) SeenWithin(limit time.Duration, at time.Time) bool {
+	return at.Sub(h.LastSeen).Abs() < limit
+}
+
 // States of a task.
 const (
 	TaskActive   = "active"

@@ -43,6 +43,22 @@ func heldBy(ctx context.Context, q queries, holder Holder) ([]Worktree, error) {
 	return worktreesOf(leased), err
 }
 
+// KnownFork answers the child, and the worktrees that it holds, if it is known as
+// a fork of this parent; conflict if its id is another session's.
+func (s *Store) KnownFork(ctx context.Context, f Fork) (child Session, worktrees []Worktree, known bool, err error) {
+	err = s.read(ctx, func(q queries) error {
+		if known, err = knownAlready(ctx, q, NewSession{ID: f.Child, ManifestHash: f.hash()}); err != nil || !known {
+			return err
+		}
+		if child, err = sessionOf(ctx, q, f.Child); err != nil {
+			return err
+		}
+		worktrees, err = heldBy(ctx, q, child.holder())
+		return err
+	})
+	return child, worktrees, known && err == nil, err
+}
+
 // Fork registers a live child session on the parent's host and in its task, and
 // leases every worktree that the parent holds, all or nothing. Added is false if
 // the child is known as a fork of this parent.

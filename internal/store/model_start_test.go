@@ -93,6 +93,11 @@ func (m *model) takeBack(*rapid.T) {
 	s.live, s.turn = false, ""
 }
 
+// takeUnmade: a task keeps nothing that is still to be made for a session that is over.
+func (m *model) takeUnmade(s *modelSession) {
+	m.takeFromTask(s, func(w *modelTree) bool { return w.making != "" })
+}
+
 // takeFromTask: a task keeps nothing of a start that is taken back.
 func (m *model) takeFromTask(s *modelSession, wanted func(*modelTree) bool) {
 	t, ok := m.tasks[s.task]

@@ -327,6 +327,14 @@ func (m *model) fork(*rapid.T) {
 
 func (m *model) terminate(*rapid.T) {
 	id, s := pick(m, m.sessions, anySession, "session")
+	if s.live && rapid.Bool().Draw(m.T, "by SQL") {
+		m.b.exec("UPDATE sessions SET terminated_at = ? WHERE id = ?", time.Now(), id)
+		s.live, s.turn = false, ""
+		if rapid.Bool().Draw(m.T, "begun at once") {
+			m.runSession(id, s)
+		}
+		return
+	}
 	m.end(id, s)
 }
 
@@ -335,7 +343,7 @@ func (m *model) end(id string, s *modelSession) {
 	require.NoError(m, err)
 	require.Equal(m, s.live, changed)
 	if changed {
-		m.takeFromTask(s, func(w *modelTree) bool { return w.making != "" })
+		m.takeUnmade(s)
 	}
 	s.live, s.turn = false, ""
 }
@@ -367,6 +375,9 @@ func (m *model) runSession(id string, s *modelSession) {
 		return
 	}
 	require.NoError(m, err)
+	if begun.Outcome == "" {
+		m.takeUnmade(s) // if it was terminated by SQL
+	}
 	if begun.Outcome != "" || begun.ParkedReason != "" {
 		return
 	}
@@ -594,6 +605,7 @@ func (m *model) restore(*rapid.T) {
 	require.NoError(m, err)
 	require.Len(m, restored.Worktrees, len(back))
 	require.Equal(m, s.generation+1, restored.Session.Generation)
+	m.takeUnmade(s)
 	if _, over := s.history[s.generation]; !over {
 		s.history[s.generation] = teardown.OutcomeRestored
 	}

@@ -97,12 +97,15 @@ func restore(ctx context.Context, tx queries, r Restoration, session Session) (S
 		updated_at = ? WHERE id = ?`, session.Generation, session.UpdatedAt, session.ID); err != nil {
 		return session, err
 	}
-	for _, step := range []func(context.Context, queries, Restoration) error{takeBackWorktrees, adoptRuntimes, takeBackResources, closeAsRestored} {
+	for _, step := range []func(context.Context, queries, Restoration) error{takeBackWorktrees, adoptRuntimes, takeBackResources} {
 		if err := step(ctx, tx, r); err != nil {
 			return session, err
 		}
 	}
-	return session, nil
+	if err := takeFromTask(ctx, tx, session, WorktreeCreating); err != nil {
+		return session, err
+	}
+	return session, closeAsRestored(ctx, tx, r.old(), r.By)
 }
 
 // lockTaskAndSession locks the task's row before the session's, as everybody
@@ -308,19 +311,20 @@ func takeBackResources(ctx context.Context, tx queries, r Restoration) error {
 	return nil
 }
 
-// closeAsRestored ends the finalization of a generation that was restored. One
-// that was finished stays so, and why one was parked stays known.
-func closeAsRestored(ctx context.Context, tx queries, r Restoration) error {
-	f, begun, err := finalizationOf(ctx, tx, r.old())
+// closeAsRestored ends the finalization of a generation that was restored, of a
+// task that was reopened. One that was finished stays so, and why one was parked
+// stays known.
+func closeAsRestored(ctx context.Context, tx queries, old Holder, by string) error {
+	f, begun, err := finalizationOf(ctx, tx, old)
 	if err != nil || f.FinishedAt != nil {
 		return err
 	}
 	if !begun {
-		if _, err := open(ctx, tx, r.old(), nil); err != nil {
+		if _, err := open(ctx, tx, old, nil); err != nil {
 			return err
 		}
 	}
 	_, err = tx.exec(ctx, "UPDATE finalizations SET outcome = ?, finished_at = ?, requested_by = ?, next_attempt_at = NULL"+ofHolder,
-		append([]any{string(teardown.OutcomeRestored), now(), readable(r.By, maxText)}, r.old().key()...)...)
+		append([]any{string(teardown.OutcomeRestored), now(), readable(by, maxText)}, old.key()...)...)
 	return err
 }

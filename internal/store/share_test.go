@@ -64,6 +64,26 @@ var forkPromises = []promise{
 		_, _, err = b.Fork(ctx, forkOf("p", "other"))
 		requireCode(t, teardown.CodeConflict, false, err)
 	}},
+	{"a fork is known whatever has become of its parent", func(t *testing.T, b *bundle) {
+		b.session("p", "/wt/a")
+		_, _, known, err := b.KnownFork(ctx, forkOf("p", "c"))
+		require.NoError(t, err)
+		require.False(t, known)
+		b.fork("p", "c", "/wt/a")
+		b.releaseAll("p")
+		_, _, err = b.DeleteSession(ctx, "p")
+		require.NoError(t, err)
+		child, worktrees, known, err := b.KnownFork(ctx, forkOf("p", "c"))
+		require.NoError(t, err)
+		require.True(t, known)
+		require.Equal(t, b.live("c"), child)
+		require.Len(t, worktrees, 1)
+		_, added, err := b.Fork(ctx, forkOf("p", "c"))
+		require.NoError(t, err)
+		require.False(t, added)
+		_, _, _, err = b.KnownFork(ctx, forkOf("another", "c"))
+		requireCode(t, teardown.CodeConflict, false, err)
+	}},
 	{"the parent goes first: its worktree is retained, and the child's finalization removes it", func(t *testing.T, b *bundle) {
 		b.session("p", "/wt/a")
 		b.fork("p", "c", "/wt/a")

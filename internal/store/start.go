@@ -43,7 +43,7 @@ func (s *Store) FailStart(ctx context.Context, id, hash string) (session Session
 		}
 		if session.TerminatedAt != nil {
 			begun = true
-			return nil
+			return takeFromTask(ctx, tx, session, WorktreeCreating)
 		}
 		var half string
 		if begun, err = tx.one(ctx, &half, "SELECT s.id FROM sessions s WHERE s.id = ? AND "+halfStarted, id); err != nil || !begun {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -141,6 +142,41 @@ var startPromises = []promise{
 		inTask("s2")
 		b.terminate("s2")
 		require.Equal(t, []string{idOf("/wt/s2/lib")}, b.release(b.begin("s2")), "the task holds the other one")
+	}},
+	{"a task keeps nothing that was not made for a session which somebody terminated in the database", func(t *testing.T, b *bundle) {
+		inTask := func(id string) {
+			n := b.manifest(id, "/wt/"+id, "/wt/"+id+"/lib")
+			n.Starting, n.TaskID = true, "t1"
+			b.add(n)
+			require.NoError(t, b.WorktreeCreated(ctx, teardown.StartStep{SessionID: id, Generation: 1}, idOf("/wt/"+id), ""))
+			b.exec("UPDATE sessions SET terminated_at = ? WHERE id = ?", time.Now(), id)
+		}
+		taken := func(id string) {
+			t.Helper()
+			_, held, _, err := b.WorktreeAt(ctx, host, "/wt/"+id+"/lib")
+			require.NoError(t, err)
+			for _, l := range held {
+				require.NotEqual(t, store.HolderTask, l.Kind)
+			}
+			require.Equal(t, []string{idOf("/wt/" + id + "/lib")}, b.release(b.begin(id)), "the task holds the other one")
+			unmade, err := b.unmade()
+			require.NoError(t, err)
+			require.Empty(t, unmade)
+		}
+		inTask("s1")
+		_, begun, err := b.FailStart(ctx, "s1", "")
+		require.NoError(t, err)
+		require.True(t, begun)
+		taken("s1")
+		inTask("s2")
+		b.begin("s2")
+		taken("s2")
+		inTask("s3")
+		_, err = b.Restore(ctx, store.Restoration{SessionID: "s3", Generation: 1, Intact: []string{idOf("/wt/s3")}})
+		require.NoError(t, err)
+		unmade, err := b.unmade()
+		require.NoError(t, err)
+		require.Empty(t, unmade, "nobody makes what was gone when its session was restored")
 	}},
 	{"a worktree that was not made is nobody's to remove", func(t *testing.T, b *bundle) {
 		start := b.starting("s1")

@@ -225,6 +225,41 @@ var vanishedPromises = []promise{
 		require.NoError(t, err)
 		require.Equal(t, int64(2), session.Generation, "above that of the leases that were")
 	}},
+	{"the end of an agent is seen also if the id was that of a session without worktrees", func(t *testing.T, b *bundle) {
+		agent := func(id string) store.NewSession {
+			n := b.manifest("s1")
+			n.Runtimes = []store.NewRuntime{{ID: id, Handle: processHandle(7)}}
+			return n
+		}
+		b.add(agent("r1"))
+		b.vanish("s1")
+		require.NoError(t, b.VanishedRuntimeReleased(ctx, "r1", teardown.RuntimeResult{Outcome: teardown.RuntimeAlreadyGone}))
+		b.add(agent("r2"))
+		require.Equal(t, int64(2), b.live("s1").Generation)
+		watched := b.watched()
+		require.Len(t, watched, 1)
+		require.Equal(t, "r2", watched[0].Agents[0].RuntimeID)
+	}},
+	{"its id is not used again while a resource of it may be cleared", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1")
+		n.Resources = []store.NewResource{{ID: "x1", Kind: "file", Path: "/state/s1"}}
+		b.add(n)
+		b.vanish("s1")
+		_, err := b.AddSession(ctx, b.manifest("s1", "/wt/new"))
+		requireCode(t, teardown.CodeBusy, true, err)
+		require.Equal(t, []string{"x1"}, b.clearable("s1"))
+		require.NoError(t, b.VanishedResourceCleared(ctx, "x1"))
+		b.session("s1", "/wt/new")
+		require.Equal(t, int64(2), b.live("s1").Generation)
+	}},
+	{"its id can be used again while a resource of it waits for a worktree that was kept", func(t *testing.T, b *bundle) {
+		n := b.manifest("s1", "/wt/s1")
+		n.Resources = []store.NewResource{{ID: "x1", Kind: "file", Path: "/state/s1"}}
+		b.add(n)
+		b.vanish("s1")
+		require.NoError(t, b.ReleaseVanished(ctx, "s1"))
+		b.session("s1", "/wt/new")
+	}},
 	{"its secrets go with its runtimes, the rest when none of its worktrees is left", func(t *testing.T, b *bundle) {
 		n := b.manifest("s1", "/wt/s1")
 		n.Runtimes = []store.NewRuntime{{ID: "r1", Handle: teardown.Runtime{Kind: teardown.KindProcess, Role: teardown.RoleAgent, PID: 7, StartTime: 1}}}

@@ -76,7 +76,7 @@ func reopenTask(ctx context.Context, tx queries, t Task, plan *teardown.Unarchiv
 			return t, err
 		}
 	}
-	return t, nil
+	return t, closeAsRestored(ctx, tx, old, "")
 }
 
 // lastHeld lists the worktrees that a task has held until it was closed, the

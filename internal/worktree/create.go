@@ -196,11 +196,16 @@ func (e *Engine) Create(ctx context.Context, n NewTree, hooks Hooks) (Registered
 	if err != nil {
 		return Registered{}, err
 	}
+	return e.markMade(ctx, target)
+}
+
+// markMade gives what git has just made for the target its nonce.
+func (e *Engine) markMade(ctx context.Context, target Target) (Registered, error) {
 	e.reach("made")
 	made, err := e.Adopt(ctx, target)
 	if err == nil && !made {
 		err = &teardown.Error{Code: teardown.CodeIdentityMismatch, Message: fmt.Sprintf(
-			"git made a worktree at %s, but another one is there now", printable(n.Path))}
+			"git made a worktree at %s, but another one is there now", printable(target.Path))}
 	}
 	if err != nil {
 		return Registered{}, err
@@ -265,7 +270,10 @@ func (e *Engine) whole(ctx context.Context, target Target, hooks Hooks) error {
 // has it, and unlocks it. It answers false if the worktree at the path was not
 // made for it, or if there is none; then nothing is touched. The caller holds
 // the path lock.
-func (e *Engine) Adopt(_ context.Context, target Target) (bool, error) {
+func (e *Engine) Adopt(ctx context.Context, target Target) (bool, error) {
+	if err := e.answers(ctx, target); err != nil {
+		return false, err
+	}
 	place, ours, forUs := e.made(target)
 	if !ours {
 		return false, nil

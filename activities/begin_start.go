@@ -199,6 +199,10 @@ func (h *Host) planWorktrees(ctx context.Context, in teardown.StartSessionInput)
 // addTree adds a worktree to what is to be recorded. The caller holds its path
 // lock.
 func (h *Host) addTree(ctx context.Context, n *store.NewSession, tree worktree.NewTree) error {
+	// It was planned without the lock: what a removal had moved aside may be back.
+	if err := worktree.Free(tree.Path); err != nil {
+		return err
+	}
 	old, held, found, err := h.Store.WorktreeAt(ctx, n.Host, tree.Path)
 	if err != nil {
 		return err

@@ -2,10 +2,12 @@ package activities
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"unwind/internal/store"
 	"unwind/teardown"
 )
 
@@ -58,6 +60,34 @@ func TestStartUnderTheIDOfADeletedSession(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What was put back while the start waited for the path's lock is there.
+func TestStartLooksAgainUnderThePathLock(t *testing.T) {
+	onBothDatabases(t, func(t *testing.T, g *ground) {
+		first := g.begun(g.toStart("a"))
+		g.create(first, first.Worktrees[0])
+		require.NoError(t, os.WriteFile(filepath.Join(g.at("a"), "draft.md"), []byte("mine"), 0o600))
+		require.Equal(t, teardown.DispositionPreserved, g.terminate("s1")[0].Disposition)
+
+		aside := filepath.Join(g.dir, "aside")
+		require.NoError(t, os.Rename(g.at("a"), aside))
+		in := g.toStart("a")
+		in.ID, in.Worktrees[0].Branch = "s2", "b"
+		trees, err := g.planWorktrees(t.Context(), in)
+		require.NoError(t, err)
+		require.NoError(t, os.Rename(aside, g.at("a")))
+		n := store.NewSession{ID: "s2", Host: "h1"}
+		err = g.addTree(t.Context(), &n, trees[0])
+		require.Equal(t, teardown.CodePathOccupied, teardown.CodeOf(err), "%v", err)
+		require.Empty(t, n.Retire)
+		require.Equal(t, store.WorktreePreserved, g.row(first.Worktrees[0].ID).State)
+
+		// What is gone for good is in nobody's way.
+		require.NoError(t, os.Rename(g.at("a"), aside))
+		require.Len(t, g.begun(in).Worktrees, 1)
+		require.Equal(t, store.WorktreeRemoved, g.row(first.Worktrees[0].ID).State)
+	})
 }
 
 // What was found occupied once is not made by the next attempt, for which nothing

@@ -47,8 +47,8 @@ func (e *Engine) Plan(ctx context.Context, n NewTree, among []string) (NewTree, 
 		return n, stop.err()
 	}
 	n.Path = path
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return n, occupied(path)
+	if err := Free(path); err != nil {
+		return n, err
 	}
 	inside := slices.ContainsFunc(among, func(other string) bool { return below(path, other) })
 	if !inside && !isDirectory(filepath.Dir(path)) {
@@ -185,8 +185,8 @@ func (e *Engine) Create(ctx context.Context, n NewTree, hooks Hooks) (Registered
 		}
 		return e.Register(ctx, target)
 	}
-	if _, err := os.Lstat(n.Path); !errors.Is(err, fs.ErrNotExist) {
-		return Registered{}, occupied(n.Path)
+	if err := Free(n.Path); err != nil {
+		return Registered{}, err
 	}
 	repo, err := e.repositoryOf(n.Repository)
 	if err != nil {
@@ -320,6 +320,14 @@ func unmarked(p place, err error) error {
 }
 
 func makingReason(nonce string) string { return "unwind is making this worktree " + nonce }
+
+// Free is path_occupied unless nothing is at the path.
+func Free(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return occupied(path)
+	}
+	return nil
+}
 
 func occupied(path string) error {
 	return &teardown.Error{Code: teardown.CodePathOccupied, Message: fmt.Sprintf(

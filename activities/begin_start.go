@@ -199,6 +199,10 @@ func (h *Host) planWorktrees(ctx context.Context, in teardown.StartSessionInput)
 // addTree adds a worktree to what is to be recorded. The caller holds its path
 // lock.
 func (h *Host) addTree(ctx context.Context, n *store.NewSession, tree worktree.NewTree) error {
+	// It was planned without the lock: what a removal had moved aside may be back.
+	if err := worktree.Free(tree.Path); err != nil {
+		return err
+	}
 	old, held, found, err := h.Store.WorktreeAt(ctx, n.Host, tree.Path)
 	if err != nil {
 		return err
@@ -292,7 +296,8 @@ func worktreeAround(worktrees []store.NewWorktree, directory string) string {
 	return around
 }
 
-// recordedStart answers the intent as it is recorded.
+// recordedStart answers the intent as it is recorded. What the session had at an
+// earlier generation, or another one of its id, is not of this start.
 func (h *Host) recordedStart(ctx context.Context, in teardown.StartSessionInput, detail store.Detail) (teardown.BeginStartResult, error) {
 	begun := teardown.BeginStartResult{
 		Start: teardown.StartStep{SessionID: in.ID, Generation: detail.Session.Generation},
@@ -301,10 +306,13 @@ func (h *Host) recordedStart(ctx context.Context, in teardown.StartSessionInput,
 			Resources: len(in.Resources)},
 	}
 	for _, leased := range detail.Worktrees {
+		if leased.Lease.Generation != detail.Session.Generation {
+			continue
+		}
 		row := leased.Worktree
 		planned := teardown.PlannedWorktree{ID: row.ID, Path: row.Path, Base: baseFor(in, row.Path)}
+		begun.Done = begun.Done && row.State == store.WorktreeActive
 		if row.State == store.WorktreeCreating {
-			begun.Done = false
 			commit, err := h.Worktrees.PlanCommit(ctx, worktree.NewTree{Repository: row.Repository, Branch: row.Branch, Base: planned.Base})
 			if err != nil {
 				return teardown.BeginStartResult{}, err
@@ -315,6 +323,9 @@ func (h *Host) recordedStart(ctx context.Context, in teardown.StartSessionInput,
 		begun.Result.Worktrees = append(begun.Result.Worktrees, teardown.StartedWorktree{ID: row.ID, Path: row.Path, Branch: row.Branch})
 	}
 	for _, row := range detail.Runtimes {
+		if row.Generation != detail.Session.Generation {
+			continue
+		}
 		begun.Done = begun.Done && row.State != store.RuntimeCreating
 		begun.Runtimes = append(begun.Runtimes, startedRuntime(row.ID, row.Handle.V))
 	}

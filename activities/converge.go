@@ -51,7 +51,7 @@ func (h *Host) convergeWorktree(ctx context.Context, a *attempt, worktreeID stri
 		return claim.Result, err
 	}
 	fault.Point("stray claimed")
-	report, err := h.Worktrees.Remove(ctx, target(claim.Worktree), &strayJournal{store: h.Store, row: claim.Worktree},
+	report, err := h.removeRegistered(ctx, claim.Worktree, &strayJournal{store: h.Store, row: claim.Worktree},
 		worktree.Hooks{Name: worktreeID, Progress: a.report, Inherit: []*os.File{held.File()}})
 	if err != nil {
 		return teardown.WorktreeResult{}, err

@@ -53,7 +53,7 @@ func (h *Host) recreateWorktree(ctx context.Context, a *attempt, in teardown.Rec
 	default:
 		return nothing, nil
 	}
-	made, err := h.Worktrees.Recreate(ctx, worktree.Target{Repository: registered.Repository, Path: registered.Path}, registered.Branch,
+	made, err := h.Worktrees.Recreate(ctx, target(registered), registered.Branch,
 		worktree.Hooks{Progress: a.report, Inherit: []*os.File{held.File()}})
 	if err != nil {
 		return nothing, err

@@ -49,16 +49,24 @@ func (h *Host) removeWorktree(ctx context.Context, a *attempt, in teardown.Remov
 
 func (h *Host) remove(ctx context.Context, a *attempt, step teardown.Step, claim store.Claim, held *lock.Held) (worktree.Report, error) {
 	claimed := claim.Worktree
-	target := worktree.Target{Repository: claimed.Repository, Path: claimed.Path, Nonce: claimed.Nonce}
 	hooks := worktree.Hooks{Name: claimed.ID, Progress: a.report, Inherit: []*os.File{held.File()}}
 	if claim.SaveChanges {
 		hooks.SaveRef = worktree.SavedRef(savedFor(step), step.Generation, claimed.ID)
 	}
-	// One that a start was about to make when it was cut off is ours all the same.
-	if _, err := h.Worktrees.Adopt(ctx, target); err != nil {
+	return h.removeRegistered(ctx, claimed, &journal{store: h.Store, step: step, row: claimed, savedRef: claim.SavedRef}, hooks)
+}
+
+// removeRegistered removes the very worktree that a claimed row is about.
+func (h *Host) removeRegistered(ctx context.Context, row store.Worktree, journal worktree.Journal, hooks worktree.Hooks) (worktree.Report, error) {
+	if row.Nonce == "" && row.QuarantinePath == "" {
+		// Nothing was ever marked as this one: what is at the path is somebody else's.
+		return worktree.Report{Path: row.Path, Disposition: teardown.DispositionAlreadyGone}, nil
+	}
+	// One whose making was cut off before it was marked is ours all the same.
+	if _, err := h.Worktrees.Adopt(ctx, target(row)); err != nil {
 		return worktree.Report{}, err
 	}
-	return h.Worktrees.Remove(ctx, target, &journal{store: h.Store, step: step, row: claimed, savedRef: claim.SavedRef}, hooks)
+	return h.Worktrees.Remove(ctx, target(row), journal, hooks)
 }
 
 // savedFor names the holder in a saved ref. No session's id has such a sign.

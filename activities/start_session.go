@@ -84,8 +84,13 @@ func (h *Host) createWorktree(ctx context.Context, a *attempt, in teardown.Creat
 	if err != nil {
 		return nothing, err
 	}
-	if row.State == store.WorktreeActive {
+	switch row.State {
+	case store.WorktreeCreating:
+	case store.WorktreeActive:
 		return teardown.StartedWorktree{ID: row.ID, Path: row.Path, Branch: row.Branch}, nil
+	default: // what is made for such a row would be nobody's
+		return nothing, &teardown.Error{Code: teardown.CodePathOccupied,
+			Message: "Something was at " + row.Path + " when the worktree was to be made; choose another path"}
 	}
 	path, err := h.Locks.Path(ctx, row.Path, a.lockWait(h.LockWait))
 	if err != nil {

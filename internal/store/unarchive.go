@@ -154,7 +154,7 @@ func holdAgain(ctx context.Context, tx queries, task Holder, w Worktree, above [
 	if err != nil {
 		return err
 	}
-	again := NewWorktree{ID: NewID(), Repository: w.Repository, Path: w.Path, Branch: w.Branch}
+	again := NewWorktree{ID: NewID(), Repository: w.Repository, Path: w.Path, Branch: w.Branch, Nonce: NewID()}
 	if len(around) > 0 {
 		again.ParentID = around[0]
 	}

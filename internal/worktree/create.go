@@ -47,8 +47,8 @@ func (e *Engine) Plan(ctx context.Context, n NewTree, among []string) (NewTree, 
 		return n, stop.err()
 	}
 	n.Path = path
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return n, occupied(path)
+	if err := Free(path); err != nil {
+		return n, err
 	}
 	inside := slices.ContainsFunc(among, func(other string) bool { return below(path, other) })
 	if !inside && !isDirectory(filepath.Dir(path)) {
@@ -185,8 +185,8 @@ func (e *Engine) Create(ctx context.Context, n NewTree, hooks Hooks) (Registered
 		}
 		return e.Register(ctx, target)
 	}
-	if _, err := os.Lstat(n.Path); !errors.Is(err, fs.ErrNotExist) {
-		return Registered{}, occupied(n.Path)
+	if err := Free(n.Path); err != nil {
+		return Registered{}, err
 	}
 	repo, err := e.repositoryOf(n.Repository)
 	if err != nil {
@@ -196,11 +196,16 @@ func (e *Engine) Create(ctx context.Context, n NewTree, hooks Hooks) (Registered
 	if err != nil {
 		return Registered{}, err
 	}
+	return e.markMade(ctx, target)
+}
+
+// markMade gives what git has just made for the target its nonce.
+func (e *Engine) markMade(ctx context.Context, target Target) (Registered, error) {
 	e.reach("made")
 	made, err := e.Adopt(ctx, target)
 	if err == nil && !made {
 		err = &teardown.Error{Code: teardown.CodeIdentityMismatch, Message: fmt.Sprintf(
-			"git made a worktree at %s, but another one is there now", printable(n.Path))}
+			"git made a worktree at %s, but another one is there now", printable(target.Path))}
 	}
 	if err != nil {
 		return Registered{}, err
@@ -265,7 +270,10 @@ func (e *Engine) whole(ctx context.Context, target Target, hooks Hooks) error {
 // has it, and unlocks it. It answers false if the worktree at the path was not
 // made for it, or if there is none; then nothing is touched. The caller holds
 // the path lock.
-func (e *Engine) Adopt(_ context.Context, target Target) (bool, error) {
+func (e *Engine) Adopt(ctx context.Context, target Target) (bool, error) {
+	if err := e.answers(ctx, target); err != nil {
+		return false, err
+	}
 	place, ours, forUs := e.made(target)
 	if !ours {
 		return false, nil
@@ -312,6 +320,14 @@ func unmarked(p place, err error) error {
 }
 
 func makingReason(nonce string) string { return "unwind is making this worktree " + nonce }
+
+// Free is path_occupied unless nothing is at the path.
+func Free(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return occupied(path)
+	}
+	return nil
+}
 
 func occupied(path string) error {
 	return &teardown.Error{Code: teardown.CodePathOccupied, Message: fmt.Sprintf(

@@ -1,6 +1,7 @@
 package worktree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,15 +10,19 @@ import (
 )
 
 // Recreate makes a worktree of a branch again where it was, as `git worktree add`
-// does but without hooks, and marks it like Register. One of this branch that is
-// there already, from an attempt that was cut off or made by hand, is taken as
-// it is. The caller holds the path lock. No branch is made or moved.
+// does but without hooks, and gives it the target's nonce as Create does. One of
+// this branch that is there already, from an attempt that was cut off or made by
+// hand, is taken as it is, with the nonce that it has or a new one. The caller
+// holds the path lock. No branch is made or moved.
 //
 // Errors are *teardown.Error: path_occupied if something else is at the path,
 // branch_missing, repository_missing, the refusals of a path, and the retryable
 // ones.
 func (e *Engine) Recreate(ctx context.Context, target Target, branch string, hooks Hooks) (Registered, error) {
-	target.Nonce = ""
+	target.Nonce = cmp.Or(target.Nonce, NewNonce())
+	if _, err := e.Adopt(ctx, target); err != nil {
+		return Registered{}, err
+	}
 	there, err := e.Register(ctx, target)
 	switch {
 	case err == nil && there.Branch == branch:
@@ -42,7 +47,7 @@ func (e *Engine) Recreate(ctx context.Context, target Target, branch string, hoo
 			return err
 		}
 		// The name, not the ref: git would detach HEAD.
-		_, err := git.run(ctx, nil, "worktree", "add", "-q", "--", target.Path, branch)
+		_, err := git.run(ctx, nil, "worktree", "add", "-q", "--lock", "--reason", makingReason(target.Nonce), "--", target.Path, branch)
 		return err
 	})
 	var git *GitError
@@ -52,5 +57,5 @@ func (e *Engine) Recreate(ctx context.Context, target Target, branch string, hoo
 	if err != nil {
 		return Registered{}, err
 	}
-	return e.Register(ctx, target)
+	return e.markMade(ctx, target)
 }

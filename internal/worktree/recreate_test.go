@@ -41,6 +41,44 @@ func TestRecreateMakesAWorktreeOfItsBranchAgain(t *testing.T) {
 	}
 }
 
+// A crash before the mark leaves something that is known to be what was to be made.
+func TestRecreateTakesUpWhatItHadMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.worktree("a")
+	w.git(w.repo, "worktree", "remove", a)
+	target := w.targets[0]
+	target.Nonce = NewNonce()
+	w.git(w.repo, "worktree", "add", "-q", "--lock", "--reason", makingReason(target.Nonce), a, "a")
+	if !w.engine.Unmarked(target) {
+		t.Error("it is not known as what was to be made")
+	}
+	again, err := w.engine.Recreate(t.Context(), target, "a", Hooks{})
+	w.do(err)
+	if again.Nonce != target.Nonce {
+		t.Errorf("got %+v, not %s", again, target.Nonce)
+	}
+	if _, err := os.Stat(filepath.Join(again.AdminDir, "locked")); err == nil {
+		t.Error("it is still locked")
+	}
+}
+
+func TestRecreateGivesTheNonceOfItsTarget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.git(w.repo, "worktree", "remove", w.worktree("a"))
+	target := w.targets[0]
+	target.Nonce = NewNonce()
+	again, err := w.engine.Recreate(t.Context(), target, "a", Hooks{})
+	w.do(err)
+	if again.Nonce != target.Nonce {
+		t.Errorf("got %+v, not %s", again, target.Nonce)
+	}
+	if _, err := os.Stat(filepath.Join(again.AdminDir, "locked")); err == nil {
+		t.Error("it is still locked")
+	}
+}
+
 func TestRecreateRefuses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -7,12 +7,15 @@ import (
 )
 
 // A session that is being started is a live one of which a worktree or a runtime
-// is creating. Everything that is made for it is recorded before it is made, so
-// that terminating it at any moment releases exactly what there is.
+// is creating, or a worktree could not be made. Everything that is made for it is
+// recorded before it is made, so that terminating it at any moment releases exactly
+// what there is.
 
 const halfStarted = `(EXISTS (SELECT 1 FROM runtimes r WHERE r.session_id = s.id AND r.state = 'creating')
 	OR EXISTS (SELECT 1 FROM leases l JOIN worktrees w ON w.id = l.worktree_id
-		WHERE l.holder_kind = 'session' AND l.holder_id = s.id AND l.released_at IS NULL AND w.state = 'creating'))`
+		WHERE l.holder_kind = 'session' AND l.holder_id = s.id AND l.released_at IS NULL AND w.state = 'creating')
+	OR EXISTS (SELECT 1 FROM leases l WHERE l.holder_kind = 'session' AND l.holder_id = s.id AND l.generation = s.generation
+		AND l.released_at IS NOT NULL AND l.disposition = 'already_gone'))`
 
 // HalfStarted lists, by id and after the given one, up to limit live sessions of
 // a host whose start is not complete. Whether a workflow works on it is not the

@@ -188,6 +188,19 @@ var startPromises = []promise{
 		b.terminate("s1")
 		require.Equal(t, []string{idOf("/wt/s1")}, b.release1("s1"))
 	}},
+	{"a start is taken back also if all that it had was not made", func(t *testing.T, b *bundle) {
+		start := b.starting("s1")
+		b.exec("DELETE FROM runtimes")
+		for _, path := range []string{"/wt/s1/lib", "/wt/s1"} {
+			require.NoError(t, b.WorktreeNotCreated(ctx, start, idOf(path)))
+		}
+		half, err := b.HalfStarted(ctx, host, "", 10)
+		require.NoError(t, err)
+		require.Len(t, half.Rows, 1)
+		_, begun, err := b.FailStart(ctx, "s1", "")
+		require.NoError(t, err)
+		require.True(t, begun)
+	}},
 	{"a worktree that is being made cannot be leased", func(t *testing.T, b *bundle) {
 		b.starting("s1")
 		b.session("s2")

@@ -76,7 +76,8 @@ func unheard(finalizations []store.Finalization, generation int64) int64 {
 	for _, f := range finalizations {
 		switch {
 		case f.Generation < generation:
-			earlier = earlier || f.FinishedAt == nil
+			// One that was restored while it was parked may not have told its run.
+			earlier = earlier || f.FinishedAt == nil || f.Outcome == teardown.OutcomeRestored && f.ParkedAt != nil
 		case f.Generation > generation:
 		case f.ParkedAt != nil || f.FinishedAt != nil:
 			return 0

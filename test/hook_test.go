@@ -29,7 +29,8 @@ func tmuxHooks(t *testing.T, unwind string) []string {
 }
 
 // hooked starts the agent's tmux server with the hooks of docs/hooks.md: what they
-// run finds this installation by a program of its own.
+// run finds this installation by a program of its own. The hooks of the server's own
+// end find nothing any more, or the installation would come back.
 func (i *installation) hooked(a *agent) {
 	i.t.Helper()
 	program := filepath.Join(i.dir, "unwind-here")
@@ -39,7 +40,17 @@ func (i *installation) hooked(a *agent) {
 		name, value, _ := strings.Cut(entry, "=")
 		script.WriteString("export " + name + "='" + value + "'\n")
 	}
-	script.WriteString("exec " + filepath.Join(programs, "unwind") + " \"$@\" 2>>" + filepath.Join(i.dir, "hooks.log") + "\n")
+	over, running := filepath.Join(i.dir, "hooks.over"), filepath.Join(i.dir, "hook.")
+	script.WriteString("[ ! -e '" + over + "' ] && : >'" + running + "'$$ || exit 0\n" +
+		"[ -e '" + over + "' ] || " + filepath.Join(programs, "unwind") + " \"$@\" 2>>" + filepath.Join(i.dir, "hooks.log") + "\n" +
+		"rm -f '" + running + "'$$\n")
+	i.t.Cleanup(func() {
+		write(i.t, over, "")
+		i.until("its hooks ended", func() bool {
+			left, err := filepath.Glob(running + "*")
+			return err == nil && len(left) == 0
+		})
+	})
 	require.NoError(i.t, os.WriteFile(program, []byte(script.String()), 0o700))
 	configuration := filepath.Join(i.dir, "hooks.conf")
 	write(i.t, configuration, strings.Join(tmuxHooks(i.t, program), ""))

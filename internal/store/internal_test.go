@@ -80,7 +80,7 @@ func TestAMigrationThatBreaksAReferenceIsRolledBack(t *testing.T) {
 		"00002_break.sql": {Data: []byte("-- +goose Up\nCREATE TABLE more (id TEXT);\n" +
 			"INSERT INTO sessions (id, host, task_id, created_at, updated_at) VALUES ('s', 'h', 'nothing', '', '');")},
 	}
-	provider, err := s.at.provider(db.DB, files)
+	provider, err := s.at.provider(t.Context(), db.DB, files)
 	require.NoError(t, err)
 	_, err = provider.Up(context.Background())
 	require.ErrorContains(t, err, "rows of sessions would refer to rows that do not exist")

@@ -53,7 +53,9 @@ func takeInventory(ctx context.Context, db database.DBTxConn, dialect Dialect) (
 }
 
 func tableExists(ctx context.Context, db database.DBTxConn, dialect Dialect, table string) (there bool, err error) {
-	question := "SELECT to_regclass($1) IS NOT NULL"
+	// Not to_regclass, which may answer from what this connection has seen before: a
+	// table that another process has just made is missing there.
+	question := "SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = ANY (current_schemas(FALSE)) AND tablename = $1)"
 	if dialect == SQLite {
 		question = "SELECT COUNT(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = $1"
 	}

@@ -107,7 +107,7 @@ func (l location) migrate(ctx context.Context, files fs.FS) (report MigrationRep
 			return report, err
 		}
 	}
-	provider, err := l.provider(db.DB, files)
+	provider, err := l.provider(ctx, db.DB, files)
 	if err != nil {
 		return report, l.explain(err)
 	}
@@ -176,7 +176,7 @@ func (l location) migrations() fs.FS {
 	return migrations.Postgres()
 }
 
-func (l location) provider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
+func (l location) provider(ctx context.Context, db *sql.DB, files fs.FS) (*goose.Provider, error) {
 	dialect := database.DialectPostgres
 	if l.dialect == SQLite {
 		dialect = database.DialectSQLite3
@@ -186,6 +186,11 @@ func (l location) provider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
 		return nil, err
 	}
 	whole := &allOrNothing{Store: store, at: l, wanted: versions(files)}
+	if l.dialect == Postgres {
+		if err := whole.makeTable(ctx, db); err != nil {
+			return nil, err
+		}
+	}
 	return goose.NewProvider(goose.DialectCustom, db, files,
 		goose.WithSlog(slog.New(slog.DiscardHandler)), goose.WithDisableGlobalRegistry(true),
 		goose.WithStore(whole), goose.WithSessionLocker(whole),
@@ -206,6 +211,30 @@ type allOrNothing struct {
 	at     location
 	wanted []int64
 	before inventory
+}
+
+// makeTable makes the table of versions with its first row at once. Goose would do
+// it in two steps and before it locks, so that another process could find the table
+// empty, which it takes for a fault.
+func (m *allOrNothing) makeTable(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", lock.DefaultLockID+1); err != nil {
+		return err
+	}
+	if there, err := m.TableExists(ctx, tx); err != nil || there {
+		return err
+	}
+	if err := m.CreateVersionTable(ctx, tx); err != nil {
+		return err
+	}
+	if err := m.Store.Insert(ctx, tx, database.InsertRequest{Version: 0}); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 const defaultMigrationPatience = 5 * time.Minute

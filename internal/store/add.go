@@ -114,7 +114,8 @@ func addLinks(ctx context.Context, tx queries, n NewSession) error {
 
 // insertSession writes the session's row. Its generation is the first that no
 // finalization, lease, runtime or resource was ever about, for an id may be used
-// again once its session was deleted or has vanished. Added is false if somebody else has added the same meanwhile.
+// again once its session was deleted or has vanished. Added is false if somebody
+// else has added the same meanwhile.
 func insertSession(ctx context.Context, tx queries, n NewSession) (session Session, added bool, err error) {
 	at := now()
 	var terminated *time.Time

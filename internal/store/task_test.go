@@ -118,6 +118,20 @@ func tasksOf(due store.Page[store.Due]) []string {
 	return ids
 }
 
+// archivedAndKept is task t1, archived and parked on the worktree /wt/s1 of its
+// session s1.
+func (b *bundle) archivedAndKept() teardown.Step {
+	b.t.Helper()
+	b.inTask("t1", "s1", "/wt/s1")
+	step := b.archived("t1")
+	b.sessionsOf(step)
+	b.finalized("s1")
+	b.release(step)
+	b.preserve(step, "/wt/s1")
+	b.park(step, teardown.ReasonPreserved)
+	return step
+}
+
 var taskPromises = []promise{
 	{"a task holds the worktrees of its sessions, and keeps them when the last one is finalized", func(t *testing.T, b *bundle) {
 		b.inTask("t1", "s1", "/wt/s1")
@@ -261,13 +275,7 @@ var taskPromises = []promise{
 		require.Equal(t, teardown.DispositionRemoved, b.taskDisposition(step, "/wt/s1"))
 	}},
 	{"a task's worktree that is kept parks the task; its retry takes it up", func(t *testing.T, b *bundle) {
-		b.inTask("t1", "s1", "/wt/s1")
-		step := b.archived("t1")
-		b.sessionsOf(step)
-		b.finalized("s1")
-		b.release(step)
-		b.preserve(step, "/wt/s1")
-		b.park(step, teardown.ReasonPreserved)
+		step := b.archivedAndKept()
 		begun, err := b.Begin(ctx, teardown.BeginInput{TaskID: "t1"})
 		require.NoError(t, err)
 		require.Equal(t, teardown.ReasonPreserved, begun.ParkedReason)
@@ -335,13 +343,7 @@ var taskPromises = []promise{
 		require.Equal(t, []string{"t1"}, b.wakeableTasks())
 	}},
 	{"a task that waits for what it kept is woken when it keeps nothing any more", func(t *testing.T, b *bundle) {
-		b.inTask("t1", "s1", "/wt/s1")
-		step := b.archived("t1")
-		b.sessionsOf(step)
-		b.finalized("s1")
-		b.release(step)
-		b.preserve(step, "/wt/s1")
-		b.park(step, teardown.ReasonPreserved)
+		step := b.archivedAndKept()
 		require.Empty(t, b.wakeableTasks())
 		b.session("s9")
 		b.lease("s9", "/wt/s1")
@@ -560,13 +562,7 @@ var taskPromises = []promise{
 		require.Empty(t, unmade)
 	}},
 	{"a task that is parked is reopened with what was kept", func(t *testing.T, b *bundle) {
-		b.inTask("t1", "s1", "/wt/s1")
-		step := b.archived("t1")
-		b.sessionsOf(step)
-		b.finalized("s1")
-		b.release(step)
-		b.preserve(step, "/wt/s1")
-		b.park(step, teardown.ReasonPreserved)
+		b.archivedAndKept()
 		plan, err := b.ReopenTask(ctx, "t1")
 		require.NoError(t, err)
 		require.Equal(t, []string{"/wt/s1"}, recreated(plan), "it is to be seen")
@@ -575,13 +571,7 @@ var taskPromises = []promise{
 		require.Empty(t, b.wakeableTasks())
 	}},
 	{"the id of a task that was parked, reopened and deleted can be used again", func(t *testing.T, b *bundle) {
-		b.inTask("t1", "s1", "/wt/s1")
-		step := b.archived("t1")
-		b.sessionsOf(step)
-		b.finalized("s1")
-		b.release(step)
-		b.preserve(step, "/wt/s1")
-		b.park(step, teardown.ReasonPreserved)
+		step := b.archivedAndKept()
 		_, err := b.ReopenTask(ctx, "t1")
 		require.NoError(t, err)
 		result, err := b.TaskResult(ctx, "t1", 1)

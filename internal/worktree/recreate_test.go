@@ -42,6 +42,19 @@ func TestRecreateMakesAWorktreeOfItsBranchAgain(t *testing.T) {
 }
 
 // A crash before the mark leaves something that is known to be what was to be made.
+// recreatedAs makes the target again, and wants it marked as that and not locked.
+func (w *world) recreatedAs(target Target, branch string) {
+	w.t.Helper()
+	again, err := w.engine.Recreate(w.t.Context(), target, branch, Hooks{})
+	w.do(err)
+	if again.Nonce != target.Nonce {
+		w.t.Errorf("got %+v, not %s", again, target.Nonce)
+	}
+	if _, err := os.Stat(filepath.Join(again.AdminDir, "locked")); err == nil {
+		w.t.Error("it is still locked")
+	}
+}
+
 func TestRecreateTakesUpWhatItHadMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -53,14 +66,7 @@ func TestRecreateTakesUpWhatItHadMade(t *testing.T) {
 	if !w.engine.Unmarked(target) {
 		t.Error("it is not known as what was to be made")
 	}
-	again, err := w.engine.Recreate(t.Context(), target, "a", Hooks{})
-	w.do(err)
-	if again.Nonce != target.Nonce {
-		t.Errorf("got %+v, not %s", again, target.Nonce)
-	}
-	if _, err := os.Stat(filepath.Join(again.AdminDir, "locked")); err == nil {
-		t.Error("it is still locked")
-	}
+	w.recreatedAs(target, "a")
 }
 
 func TestRecreateGivesTheNonceOfItsTarget(t *testing.T) {
@@ -69,14 +75,7 @@ func TestRecreateGivesTheNonceOfItsTarget(t *testing.T) {
 	w.git(w.repo, "worktree", "remove", w.worktree("a"))
 	target := w.targets[0]
 	target.Nonce = NewNonce()
-	again, err := w.engine.Recreate(t.Context(), target, "a", Hooks{})
-	w.do(err)
-	if again.Nonce != target.Nonce {
-		t.Errorf("got %+v, not %s", again, target.Nonce)
-	}
-	if _, err := os.Stat(filepath.Join(again.AdminDir, "locked")); err == nil {
-		t.Error("it is still locked")
-	}
+	w.recreatedAs(target, "a")
 }
 
 func TestRecreateRefuses(t *testing.T) {
